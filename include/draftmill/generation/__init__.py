@@ -1,0 +1,1 @@
+"""Generation under a token budget: ledger, pace, client, journal, runner."""

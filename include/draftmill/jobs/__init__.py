@@ -1,0 +1,1 @@
+"""Detached jobs on the host: started once, found again by their key, stopped in order."""

@@ -1,0 +1,78 @@
+"""What is said between Airflow and the host: requests on standard input, answers on standard output, both JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from draftmill.spec.base import Name
+from draftmill.spec.plan import Plan
+
+JobState = Literal["absent", "running", "done", "failed", "stopped", "lost"]
+"""absent: never started here. running: its process lives. done: exit code 0. failed: ended with an error. stopped: ended on request.
+lost: its process is gone and left no result (killed, rebooted, folder wiped)."""
+
+
+class Message(BaseModel):
+    """Base of requests and answers. Unknown keys are errors, so that two versions of the code never half understand each other."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobKey(Message):
+    """What a job is found by. `task` is the step's verb."""
+
+    campaign: Name
+    task: Name
+    dataset: Name | None = None
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.campaign, self.task, self.dataset) if part)
+
+
+class StartRequest(Message):
+    """Start the job, or attach where it already runs with the same spec. `secrets` reach the job's environment and no file but a 0600 one."""
+
+    workspace: str
+    key: JobKey
+    plan: Plan
+    secrets: dict[str, str] = Field(default_factory=dict)
+
+
+class StatusRequest(Message):
+    """Ask for a job's state; answer at the latest after `wait_s`, or sooner when state, progress or log have changed."""
+
+    workspace: str
+    key: JobKey
+    wait_s: float = Field(0, ge=0, le=300)
+    log_offset: int = Field(0, ge=0, description="Bytes of the log the asker has seen.")
+    max_log_bytes: int = Field(64 * 1024, gt=0)
+
+
+class StopRequest(Message):
+    """Stop the job: TERM to its process group, KILL after the grace, then a check that nothing is left."""
+
+    workspace: str
+    key: JobKey
+    grace_s: float = Field(60, ge=0)
+
+
+class JobStatus(Message):
+    """A job's state as the host sees it. `log` is whole lines of valid UTF-8; the next question starts at `log_offset`."""
+
+    key: JobKey
+    state: JobState
+    spec: str | None = Field(None, description="Digest of what the job was started with.")
+    attempt: int = Field(0, description="How many times a process was started for this key.")
+    attached: bool = Field(False, description="The start request found it running.")
+    pid: int | None = None
+    started_at: float | None = None
+    exit_code: int | None = None
+    error: str | None = Field(None, description="One sentence, where the job failed.")
+    result: dict[str, Any] | None = None
+    progress: dict[str, Any] | None = None
+    heartbeat_at: float | None = None
+    log: str = ""
+    log_offset: int = 0
+    log_skipped_bytes: int = Field(0, description="Bytes left out because the log outran the asker.")

@@ -1,0 +1,1 @@
+"""From chat messages to prompt token ids: tokenizer guard, rendering, order, and the prompts file."""

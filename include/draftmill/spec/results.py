@@ -1,0 +1,75 @@
+"""What steps return through XCom: small, documented values. Tokens are completion tokens unless named otherwise."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Outcome = Literal["budget_reached", "exhausted", "max_samples"]
+
+
+class Result(BaseModel):
+    """Base of step results."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PrepareResult(Result):
+    """What `prepare` made. rows_read = rows_used + sum(skipped.values())."""
+
+    dataset: str
+    prompts: int
+    rows_read: int
+    rows_used: int
+    skipped: dict[str, int] = Field(default_factory=dict, description="Rows not used, by reason; duplicates among them.")
+    reused: bool = Field(False, description="The prompts file was already there for the same request.")
+    path: str
+
+
+class GenerateResult(Result):
+    """What `generate` did. Totals are of the journal file, `new_*` of this run."""
+
+    dataset: str
+    budget_tokens: int
+    completion_tokens: int
+    prompt_tokens: int
+    responses: int
+    finish_reasons: dict[str, int]
+    outcome: Outcome
+    resumed_tokens: int = Field(description="Tokens that were on disk when this run began.")
+    new_tokens: int
+    new_responses: int
+    skipped: dict[str, int] = Field(default_factory=dict, description="Prompts that can never be sent, by reason.")
+    failures: dict[str, int] = Field(default_factory=dict, description="Failed attempts, by kind; each was retried or given up.")
+    seconds: float
+    tokens_per_s: float
+    server_version: str | None = None
+    path: str
+
+
+class TokenizeResult(Result):
+    """What `tokenize` made. rows_in = rows_kept + sum(dropped.values())."""
+
+    dataset: str
+    rows_in: int
+    rows_kept: int
+    dropped: dict[str, int] = Field(default_factory=dict)
+    loss_tokens: int
+    total_tokens: int
+    path: str
+
+
+class MergeResult(Result):
+    """What `merge` made. Paths are on the host; `train` is the JSONL that trainers read."""
+
+    campaign: str
+    train: str
+    manifest: str
+    manifest_sha256: str
+    rows: int
+    held_out_rows: int = 0
+    loss_tokens: int
+    total_tokens: int
+    datasets: dict[str, int] = Field(description="Rows kept, by data set.")
+    reused: bool = Field(False, description="Nothing had changed; the corpus on disk was kept.")
