@@ -8,7 +8,7 @@ from typing import Protocol
 from draftmill.errors import TemporaryError
 
 
-class ServerGone(TemporaryError):
+class ServerGone(TemporaryError):  # noqa: N818 - reads as what happened, not as an error of the caller
     """The server died and could not be brought back now; what was generated is kept and a retry continues."""
 
 
