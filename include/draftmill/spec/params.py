@@ -35,7 +35,7 @@ def parse_count(value: object) -> object:
     return value
 
 
-Count = Annotated[int | None, BeforeValidator(parse_count), Field(gt=0)]
+Count = Annotated[Annotated[int, Field(gt=0)] | None, BeforeValidator(parse_count)]
 
 
 class RunParams(Strict):
