@@ -98,6 +98,12 @@ class FileLock:
         self._descriptor = descriptor
         return True
 
+    def fileno(self) -> int:
+        """The locked descriptor, to hand the lock on to a child process. ValueError where the lock is not held."""
+        if self._descriptor is None:
+            raise ValueError(f"{self.path} is not locked by this process")
+        return self._descriptor
+
     def holder(self) -> str:
         """The note of whoever holds (or last held) the lock."""
         try:
