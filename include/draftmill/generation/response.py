@@ -20,6 +20,8 @@ class Response:
     sampling: the sampling parameters sent, max_new_tokens included.
     started_at, finished_at: Unix seconds.
     conversation, turn: as in the prompt.
+    input_ids: the ids that were sent, only where they are not in the prompts file: a turn > 0, rendered during generation with the
+        generated history. None otherwise, and then not written: the prompts file has them.
     """
 
     id: str
@@ -35,10 +37,11 @@ class Response:
     finished_at: float
     conversation: str = ""
     turn: int = 0
+    input_ids: list[int] | None = None
 
     def to_line(self) -> bytes:
-        """The response as one JSON line."""
-        return orjson.dumps(
-            {name: getattr(self, name) for name in self.__dataclass_fields__},
-            option=orjson.OPT_APPEND_NEWLINE,
-        )
+        """The response as one JSON line; `input_ids` is left out where it is None."""
+        row = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        if self.input_ids is None:
+            del row["input_ids"]
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
