@@ -32,12 +32,16 @@ class JobKey(Message):
 
 
 class StartRequest(Message):
-    """Start the job, or attach where it already runs with the same spec. `secrets` reach the job's environment and no file but a 0600 one."""
+    """Start the job, or attach where it already runs with the same spec.
+
+    `secrets` reach the environment of the job, and no file but one of mode 0600.
+    """
 
     workspace: str
     key: JobKey
     plan: Plan
     secrets: dict[str, str] = Field(default_factory=dict)
+    asker: str = Field("", description="Who starts or attaches, such as one try of one task: from now on the job is theirs to stop.")
 
 
 class StatusRequest(Message):
@@ -46,7 +50,10 @@ class StatusRequest(Message):
     workspace: str
     key: JobKey
     wait_s: float = Field(0, ge=0, le=300)
-    log_offset: int = Field(0, ge=0, description="Bytes of the log the asker has seen.")
+    quiet_s: float = Field(0, ge=0, le=300, description="A change of progress or log alone is not answered sooner than this.")
+    log_offset: int | None = Field(
+        0, ge=0, description="Bytes of the log the asker has seen; the host remembers them. None: what it remembers of this attempt."
+    )
     max_log_bytes: int = Field(64 * 1024, gt=0)
 
 
@@ -56,6 +63,7 @@ class StopRequest(Message):
     workspace: str
     key: JobKey
     grace_s: float = Field(60, ge=0)
+    asker: str | None = Field(None, description="Stop only what this asker was the last to start or attach to. None: whoever it was.")
 
 
 class JobStatus(Message):
