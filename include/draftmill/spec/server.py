@@ -10,12 +10,45 @@ from draftmill.spec.base import Name, SafePath, Strict
 
 Scalar = str | int | float | bool
 
+FIELD_OF_FLAG = {
+    "model-path": "model_path",
+    "model": "model_path",
+    "tokenizer-path": "tokenizer_path",
+    "trust-remote-code": "trust_remote_code",
+    "tp-size": "tensor_parallel",
+    "tensor-parallel-size": "tensor_parallel",
+    "tp": "tensor_parallel",
+    "kv-cache-dtype": "kv_cache_dtype",
+    "mem-fraction-static": "memory_fraction",
+    "enable-hierarchical-cache": "hierarchical_cache",
+    "hicache-ratio": "hicache_ratio",
+    "context-length": "context_length",
+    "device": "device",
+    "host": "host",
+    "port": "port",
+}
+"""SGLang's flags that a profile gives through a field of its own."""
+
+_REFUSED = {
+    "allow-auto-truncate": "it cuts long prompts silently, and training ids would be wrong",
+    "api-key": "a new key is drawn at each launch",
+    "admin-api-key": "a secret has no place in a profile",
+    "config": "the file is written from this profile",
+    "help": "it would start no server",
+}
+
+
+def flag_name(key: str) -> str:
+    """A key of `extra_args` under SGLang's spelling: no dashes in front, dashes inside."""
+    return key.strip().lstrip("-").replace("_", "-")
+
 
 class ServerProfile(Strict):
     """An entry of servers.yaml. Sizes are in tokens, times in seconds. What has no field of its own goes into `extra_args`."""
 
     description: str = ""
     device: Literal["cuda", "cpu"] = "cuda"
+    python: SafePath | None = Field(None, description="The interpreter that has SGLang; None is the one that runs draftmill on the host.")
     model_path: SafePath = Field(description="A path (absolute, ~ or below the workspace), or a hub id where no such path exists.")
     tokenizer_path: SafePath | None = None
     trust_remote_code: bool = False
@@ -37,14 +70,31 @@ class ServerProfile(Strict):
     load_stall_s: float = Field(900, gt=0, description="Loading without any sign of progress for this long is a failure.")
     silent_s: float = Field(180, gt=0, description="Generating without any new token for this long is a wedged server.")
     drain_s: float = Field(120, ge=0)
-    max_restarts: int = Field(3, ge=0)
+    max_restarts: int = Field(3, ge=0, description="Restarts within restart_window_s before giving up.")
+    restart_window_s: float = Field(3600, gt=0)
+    restart_backoff_s: float = Field(5, ge=0, description="Wait before the first restart; doubles with each further one, to two minutes.")
 
     @field_validator("extra_args")
     @classmethod
-    def _no_truncation(cls, value: dict[str, object]) -> dict[str, object]:
-        for key in value:
-            if key.strip("-").replace("_", "-") == "allow-auto-truncate":
-                raise ValueError("'allow-auto-truncate' is refused: it cuts long prompts silently, and training ids would be wrong")
+    def _no_second_way(cls, value: dict[str, object]) -> dict[str, object]:
+        names = [flag_name(key) for key in value]
+        for name in names:
+            if name in _REFUSED:
+                raise ValueError(f"{name!r} is refused: {_REFUSED[name]}")
+            if name in FIELD_OF_FLAG:
+                raise ValueError(f"{name!r} has a field of its own; use '{FIELD_OF_FLAG[name]}'")
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is given twice, spelled differently")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _env_names(cls, value: dict[str, str]) -> dict[str, str]:
+        for key, text in value.items():
+            if not key or "=" in key or "\x00" in key + text:
+                raise ValueError(f"{key!r} cannot be the name of an environment variable")
+            if key.startswith("DRAFTMILL_"):
+                raise ValueError(f"{key!r}: names that begin with DRAFTMILL_ are draftmill's own")
         return value
 
 
