@@ -1,0 +1,1 @@
+"""Bundled samples of the eight sources, and what they are written with."""
