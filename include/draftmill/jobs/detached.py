@@ -7,6 +7,7 @@ FOLDER/
   life.lock        held by the process itself and what it forks, from before its first instruction until the last of them is gone
   log.N            standard output and error of attempt N, mode 0600
   heartbeat.json, result.json    written by the process itself
+  asker.json       who was the last to start or attach;   shown.json: how much of the log its reader has seen
 ```
 """
 
@@ -27,7 +28,7 @@ import orjson
 
 import draftmill
 from draftmill.errors import TemporaryError
-from draftmill.files import FileLock, read_json
+from draftmill.files import FileLock, read_json, write_json
 from draftmill.jobs.identity import Identity
 from draftmill.jobs.launcher import Order
 from draftmill.jobs.members import Members
@@ -64,12 +65,13 @@ class DetachedProcess:
         self.folder = folder.absolute()
         self.heartbeat_path = self.folder / "heartbeat.json"
         self.result_path = self.folder / "result.json"
+        self.life_path = self.folder / "life.lock"
         self._identity_path = self.folder / "process.json"
 
     def identity(self) -> Identity | None:
         """The last process started here, alive or not."""
         value = read_json(self._identity_path)
-        return None if value is None else Identity(**value)
+        return None if value is None else Identity.from_json(value)
 
     @property
     def pid(self) -> int | None:
@@ -99,6 +101,26 @@ class DetachedProcess:
         alive = identity is not None and identity.alive()
         return DetachedState(identity, alive, read_json(self.heartbeat_path), read_json(self.result_path))
 
+    def asker(self) -> str | None:
+        """Who was the last to start or attach; None before anybody was."""
+        asker: str | None = read_json(self.folder / "asker.json")
+        return asker
+
+    def remember_asker(self, asker: str) -> None:
+        """From now on the process is `asker`'s. Call it inside `exclusive()`."""
+        write_json(self.folder / "asker.json", asker)
+
+    def shown(self, attempt: int) -> int:
+        """How many bytes of the attempt's log its reader has seen."""
+        value = read_json(self.folder / "shown.json") or {}
+        return int(value["offset"]) if value.get("attempt") == attempt else 0
+
+    def remember_shown(self, attempt: int, offset: int) -> None:
+        """Keep what the reader has seen. Forgotten where the disk is full: the reader then sees some lines twice."""
+        if offset != self.shown(attempt):
+            with contextlib.suppress(OSError):
+                write_json(self.folder / "shown.json", {"attempt": attempt, "offset": offset})
+
     @contextlib.contextmanager
     def exclusive(self, timeout_s: float = 120) -> Iterator[None]:
         """Keep all others from starting or stopping here. TemporaryError where somebody else is at it for `timeout_s`."""
@@ -127,7 +149,7 @@ class DetachedProcess:
         if self.alive():
             return False
         self._sweep()
-        life = FileLock(self.folder / "life.lock")
+        life = FileLock(self.life_path)
         deadline = time.monotonic() + _SWEEP_GRACE_S
         while not life.acquire():
             # A starter that was killed half-way may have left a launcher that is just now becoming the process.

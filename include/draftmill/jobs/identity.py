@@ -20,6 +20,11 @@ class Identity:
     attempt: int
     spec: dict[str, Any]
 
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Identity:
+        """From process.json; keys that another version of the code has added are passed over."""
+        return cls(**{name: value[name] for name in cls.__dataclass_fields__})
+
     def alive(self) -> bool:
         """Whether this very process runs: same boot, same pid, same start time, and not a zombie."""
         stat = read_stat(self.pid)

@@ -45,7 +45,10 @@ class StartRequest(Message):
 
 
 class StatusRequest(Message):
-    """Ask for a job's state; answer at the latest after `wait_s`, or sooner when state, progress or log have changed."""
+    """Ask for a job's state; answer at the latest after `wait_s`, or sooner when state, progress or log have changed.
+
+    Each attempt has its own log. Pass back `attempt` with `log_offset`: where a newer attempt runs by then, its log is told from the start.
+    """
 
     workspace: str
     key: JobKey
@@ -54,7 +57,8 @@ class StatusRequest(Message):
     log_offset: int | None = Field(
         0, ge=0, description="Bytes of the log the asker has seen; the host remembers them. None: what it remembers of this attempt."
     )
-    max_log_bytes: int = Field(64 * 1024, gt=0)
+    attempt: int | None = Field(None, ge=0, description="The attempt that log_offset belongs to. None: the one that runs.")
+    max_log_bytes: int = Field(64 * 1024, ge=1024)
 
 
 class StopRequest(Message):
@@ -67,7 +71,10 @@ class StopRequest(Message):
 
 
 class JobStatus(Message):
-    """A job's state as the host sees it. `log` is whole lines of valid UTF-8; the next question starts at `log_offset`."""
+    """A job's state as the host sees it. `log` is whole lines of valid UTF-8, split by \\n alone; the next question starts at `log_offset`.
+
+    Once the job is over, `more` says that its log goes on: ask again at once until it is False.
+    """
 
     key: JobKey
     state: JobState
@@ -77,10 +84,11 @@ class JobStatus(Message):
     pid: int | None = None
     started_at: float | None = None
     exit_code: int | None = None
-    error: str | None = Field(None, description="One sentence, where the job failed.")
+    error: str | None = Field(None, description="One sentence, where the job failed, was lost, or left processes behind.")
     result: dict[str, Any] | None = None
-    progress: dict[str, Any] | None = None
+    progress: dict[str, Any] | None = Field(None, description="The last progress: `message`, `at` (epoch seconds) and the step's numbers.")
     heartbeat_at: float | None = None
     log: str = ""
     log_offset: int = 0
-    log_skipped_bytes: int = Field(0, description="Bytes left out because the log outran the asker.")
+    log_skipped_bytes: int = Field(0, description="Bytes left out: the log outran the asker, or a line was too long.")
+    more: bool = Field(False, description="There is more log to fetch without waiting.")
