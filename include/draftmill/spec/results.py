@@ -15,6 +15,30 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class DatasetSurvey(Result):
+    """What is on disk for one data set, against the plan."""
+
+    dataset: str
+    budget_tokens: int
+    completion_tokens: int = Field(description="Completion tokens in the journal, older rows included.")
+    responses: int
+    left_tokens: int = Field(description="Tokens still to generate; 0 where the budget, the samples or the prompts are used up.")
+    outcome: Outcome | None = Field(None, description="Why nothing is left; None where something is.")
+    prompts: int | None = Field(None, description="Prompts prepared; None where there is no prompts file for this plan yet.")
+
+
+class SurveyResult(Result):
+    """What `survey` found. Data sets are in the plan's order."""
+
+    campaign: str
+    datasets: list[DatasetSurvey]
+
+    @property
+    def left_tokens(self) -> int:
+        """Tokens still to generate, over all data sets."""
+        return sum(entry.left_tokens for entry in self.datasets)
+
+
 class PrepareResult(Result):
     """What `prepare` made. rows_read = rows_used + sum(skipped.values())."""
 
