@@ -14,6 +14,7 @@ KeepOrDrop = Literal["keep", "drop"]
 class QualityPolicy(Strict):
     """What to do with responses of doubtful use. Every drop is counted by data set and reason; nothing is dropped silently."""
 
+    empty: KeepOrDrop = Field("drop", description="Answers of control tokens only. Those without any token are always dropped.")
     truncated: KeepOrDrop = Field("keep", description="Answers cut at max_new_tokens; no end token is invented for them.")
     unclosed_reasoning: KeepOrDrop = Field("keep", description="Answers that end before </think>.")
     repetition: KeepOrDrop = Field("drop", description="Degenerate loops.")

@@ -1,0 +1,23 @@
+"""A full disk is a temporary failure with a sentence, wherever it strikes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from draftmill.errors import TemporaryError
+
+
+@contextlib.contextmanager
+def room_needed(folder: Path, what: str) -> Iterator[None]:
+    """Turn "no space left" and "quota exceeded" into a TemporaryError that names the place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        raise TemporaryError(
+            f"{what}: the disk below {folder} is full; free space and try again, what stood there before is unchanged"
+        ) from error

@@ -1,0 +1,97 @@
+"""What a merge is asked for: the records it reads, and a digest of everything its result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from draftmill.corpus.prompts_meta import read_prompts_meta
+from draftmill.corpus.record_set import SCHEMA, RecordsMeta, read_meta
+from draftmill.corpus.selection import Source
+from draftmill.corpus.tokenize import request_digest
+from draftmill.errors import PermanentError
+from draftmill.files import sha256_file
+from draftmill.jobs.step import StepContext
+from draftmill.spec.plan import Plan
+
+MERGE_SCHEMA = 1
+"""Of the corpus. A higher number makes every corpus be built again."""
+
+
+@dataclass(frozen=True)
+class MergeRequest:
+    """Sources in the order of their names; `left_out` says why other data sets of the plan are not among them."""
+
+    sources: list[Source]
+    digest: str
+    left_out: dict[str, str] = field(default_factory=dict)
+    out_of_date: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """Tokenizer, template and vocabulary that all rows share."""
+        return self.sources[0].meta.model
+
+    @property
+    def prompts(self) -> dict[str, Any]:
+        """What the prompts of the first source say about the model: special tokens, end tokens, path."""
+        return self.sources[0].meta.prompts
+
+
+def gather(ctx: StepContext) -> MergeRequest:
+    """Look at the records of every data set of the plan.
+
+    Raises PermanentError where some are missing or older than their journal, unless the plan allows a partial merge (then the missing
+    are left out, the older ones are used, and the manifest says so); always where none is left or two do not fit together.
+    """
+    sources: list[Source] = []
+    left_out: dict[str, str] = {}
+    out_of_date: dict[str, str] = {}
+    for name in sorted(ctx.plan.names):
+        meta = read_meta(ctx.folder, name)
+        if meta is None:
+            left_out[name] = "it has no records; tokenize it first"
+            continue
+        if not _is_current(ctx, meta):
+            out_of_date[name] = "its prompts, responses or quality policies have changed since; tokenize it again"
+        sources.append(Source(ctx.folder.records(name), meta))
+    faults = left_out | out_of_date
+    if faults and not ctx.plan.merge_partial:
+        listed = "; ".join(f"{name}: {why}" for name, why in sorted(faults.items()))
+        raise PermanentError(f"merge: not all data sets are ready: {listed} (or allow it with merge_partial)")
+    if not sources:
+        raise PermanentError(f"merge: none of {', '.join(ctx.plan.names)} has records; tokenize them first")
+    _check_same_model(sources)
+    return MergeRequest(sources, _digest(ctx.plan, sources, faults), left_out, out_of_date)
+
+
+def _is_current(ctx: StepContext, meta: RecordsMeta) -> bool:
+    journal = ctx.folder.journal(meta.dataset)
+    if not journal.is_file():
+        return False
+    return meta.request == request_digest(ctx.plan, read_prompts_meta(ctx.folder, meta.dataset), sha256_file(journal))
+
+
+def _check_same_model(sources: list[Source]) -> None:
+    first = sources[0].meta
+    for source in sources[1:]:
+        for name, value in first.model.items():
+            if source.meta.model.get(name) != value:
+                raise PermanentError(
+                    f"merge: {source.name} and {first.dataset} differ in {name} ({source.meta.model.get(name)} and {value}); "
+                    "rows of two models do not go into one corpus: prepare and generate one of them again"
+                )
+
+
+def _digest(plan: Plan, sources: list[Source], faults: dict[str, str]) -> str:
+    parts = [
+        MERGE_SCHEMA,
+        SCHEMA,
+        plan.model_dump(exclude={"datasets_at_once", "merge_partial", "description"}),
+        {source.name: [source.meta.request, source.meta.sha256] for source in sources},
+        faults,
+    ]
+    return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()

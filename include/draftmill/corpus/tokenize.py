@@ -1,0 +1,145 @@
+"""The step `tokenize`: prompts + journal of one data set -> token-exact records."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from draftmill.corpus.join import Refused, join
+from draftmill.corpus.prompt_index import PromptIndex
+from draftmill.corpus.prompts_meta import PromptsMeta, read_prompts_meta
+from draftmill.corpus.quality import Quality, standard_tests
+from draftmill.corpus.record import encode
+from draftmill.corpus.record_set import SCHEMA, RecordsMeta, is_whole, only_one, read_meta
+from draftmill.corpus.tally import Tally, tally_warnings
+from draftmill.errors import PermanentError
+from draftmill.files import atomic_writer, sha256_file, write_json
+from draftmill.generation.journal import read_responses
+from draftmill.generation.response import Response
+from draftmill.jobs.step import StepContext
+from draftmill.spec.plan import Plan
+from draftmill.spec.results import TokenizeResult
+
+PROGRESS_S = 3.0
+
+
+def run(ctx: StepContext) -> dict[str, Any]:
+    """Build the records of `ctx.dataset`, or keep those on disk where nothing they depend on has changed.
+
+    Raises PermanentError where there is nothing to build from, where nothing is left, or where more is dropped than the campaign allows;
+    the records of an earlier run then stay as they were.
+    """
+    dataset = ctx.dataset.name
+    path = ctx.folder.records(dataset)
+    with only_one(path.with_suffix(".lock"), f"tokenize {dataset}"):
+        prompts = read_prompts_meta(ctx.folder, dataset)
+        journal = ctx.folder.journal(dataset)
+        if not journal.is_file():
+            raise PermanentError(f"{journal}: no such file; generate {dataset} first")
+        journal_sha256 = sha256_file(journal)
+        request = request_digest(ctx.plan, prompts, journal_sha256)
+        known = read_meta(ctx.folder, dataset)
+        if known and known.request == request and is_whole(path, known):
+            ctx.progress(f"{dataset}: nothing changed, {known.rows_kept} records kept from before", done=known.rows_kept)
+            return _result(known, path)
+        meta = Tokenizer(ctx, prompts, request, journal_sha256).build(path)
+        write_json(ctx.folder.records_meta(dataset), meta.model_dump())
+        return _result(meta, path)
+
+
+def request_digest(plan: Plan, prompts: PromptsMeta, journal_sha256: str) -> str:
+    """Hex digest of all that the records depend on: prompts, responses, policies, and the form of a record."""
+    parts = [SCHEMA, plan.seed, prompts.sha256, prompts.model, journal_sha256, plan.quality.model_dump()]
+    return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _result(meta: RecordsMeta, path: Path) -> dict[str, Any]:
+    return TokenizeResult(
+        dataset=meta.dataset,
+        rows_in=meta.rows_in,
+        rows_kept=meta.rows_kept,
+        dropped=meta.dropped,
+        loss_tokens=meta.loss_tokens,
+        total_tokens=meta.total_tokens,
+        path=str(path),
+    ).model_dump()
+
+
+class Tokenizer:
+    """One build of a records file."""
+
+    def __init__(self, ctx: StepContext, prompts: PromptsMeta, request: str, journal_sha256: str) -> None:
+        self.ctx = ctx
+        self.dataset = ctx.dataset.name
+        self.prompts = prompts
+        self.request = request
+        self.journal_sha256 = journal_sha256
+        self.quality = Quality(ctx.plan.quality, standard_tests(prompts))
+        self.tally = Tally()
+
+    def build(self, path: Path) -> RecordsMeta:
+        """Write the records to `path`, whole or not at all, and describe them."""
+        digest = hashlib.sha256()
+        size = 0
+        with atomic_writer(path) as stream:
+            for line in self._lines():
+                stream.write(line)
+                digest.update(line)
+                size += len(line)
+            for warning in tally_warnings(self.dataset, self.tally, self.quality.flagged, self.ctx.plan.quality):
+                self.ctx.progress(f"{self.dataset}: warning: {warning}")
+        return self._describe(digest.hexdigest(), size)
+
+    def _lines(self) -> Iterator[bytes]:
+        journal = self.ctx.folder.journal(self.dataset)
+        last = time.monotonic()
+        with PromptIndex(self.ctx.folder.prompts(self.dataset), self.ctx.plan.seed) as prompts:
+            for response in read_responses(journal):
+                self.ctx.check_stop()
+                self.tally.rows_in += 1
+                line = self._line(response, prompts)
+                if line is not None:
+                    yield line
+                if time.monotonic() - last > PROGRESS_S:
+                    last = time.monotonic()
+                    self.ctx.progress(f"{self.dataset}: {self.tally.rows_in} responses read", done=self.tally.rows_in)
+
+    def _line(self, response: Response, prompts: PromptIndex) -> bytes | None:
+        try:
+            row = join(response, prompts, self.prompts, self.dataset)
+        except Refused as refused:
+            self.tally.drop(response, refused.reason)
+            return None
+        reason = self.quality.doubt(row)
+        if reason:
+            self.tally.drop(response, reason)
+            return None
+        self.tally.keep(response, row)
+        return encode(row.head, row.ids)
+
+    def _describe(self, sha256: str, size: int) -> RecordsMeta:
+        tally = self.tally
+        return RecordsMeta(
+            request=self.request,
+            dataset=self.dataset,
+            rows_in=tally.rows_in,
+            rows_kept=tally.rows_kept,
+            dropped=dict(tally.dropped),
+            flagged=dict(self.quality.flagged),
+            named=tally.named,
+            loss_tokens=tally.loss_tokens,
+            total_tokens=tally.total_tokens,
+            finish_reasons=dict(tally.finish_reasons),
+            sha256=sha256,
+            bytes=size,
+            model=self.prompts.model,
+            prompts=self.prompts.model_dump(),
+            journal={"sha256": self.journal_sha256},
+            servers=dict(tally.servers),
+            samplings=tally.samplings_by_rows(),
+        )
