@@ -244,6 +244,7 @@ class Routes:
         ids = self._state.workload.output_ids(wanted.input_ids, answer)
         while not run.done():
             await asyncio.wait([run], timeout=STREAM_EVERY_S)
+            self._state.driver.look()
             so_far = ids[: self._state.driver.engine.generated(wanted.rid)]
             if so_far and not run.done():
                 part = protocol.answer_body(wanted, so_far, {}, 0.0)

@@ -5,7 +5,8 @@ arrival, an end, a full cache) the batch does not change, so all the steps in be
 a few hundred thousand operations.
 
 A request holds KV for its prompt and what it has generated. It waits, first come first served, until its prompt fits beside one
-more token of everyone running. When the running requests outgrow the cache, the youngest is retracted and put first in the queue.
+more token of everyone running. When the running requests outgrow the cache, the youngest is retracted and put first in the queue;
+nobody is admitted before the next step then.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Engine:
     counters: Counters = field(default_factory=Counters)
     used: int = 0
     _step: int = 0
+    _retracted_step: int = -1
     _admissions: int = 0
     _running: dict[str, Sequence] = field(default_factory=dict)
     _waiting: deque[Sequence] = field(default_factory=deque)
@@ -124,6 +126,7 @@ class Engine:
             if entry is None:
                 return None
             self._waiting.remove(entry)
+        self._retracted_step = -1  # there is room again, whoever made it
         self.counters.aborted += 1
         return Ended(rid, "aborted", self.clock, entry.kept)
 
@@ -135,19 +138,18 @@ class Engine:
         while self.clock <= until and not self.frozen:
             if not self._running and not self._waiting:
                 break
-            self._admit()
-            if not self._running:
-                if self._waiting and self._waiting[0].arrived > self.clock:
-                    self.clock = min(self._waiting[0].arrived, until)
-                    if self.clock == until:
-                        break
+            if self._admit():
                 continue
-            if not self._make_room():
+            if not self._running:
+                self.clock = min(self._waiting[0].arrived, until)
+                if self.clock == until:
+                    break
                 continue
             steps = self._steps_ahead(until)
             if steps <= 0:
                 break
             self._decode(steps)
+            self._make_room()
         if self.frozen or not self._running:
             self.clock = max(self.clock, until)
         ended, self._ended = self._ended, []
@@ -170,7 +172,7 @@ class Engine:
         steps = min((self.profile.kv_tokens - self.used) // running, self._next_end() - self._step)
         if self._waiting and self._waiting[0].arrived > self.clock:
             steps = min(steps, math.ceil((self._waiting[0].arrived - self.clock) / self._step_s() * (1 - _ROUNDING)))
-        return steps
+        return 1 if self._waiting and self._retracted_step == self._step else steps
 
     def _steps_ahead(self, until: float) -> int:
         in_time = int((until - self.clock) / self._step_s() * (1 + _ROUNDING) + _ROUNDING)
@@ -212,42 +214,44 @@ class Engine:
         entry.kept += self._step - entry.joined_step
         self.used -= entry.prompt + entry.kept
 
-    def _admit(self) -> None:
-        """Move requests from the queue into the batch while they fit, and prefill them."""
-        capacity = self.profile.kv_tokens
+    def _admit(self) -> bool:
+        """Move requests from the queue into the batch while they fit, and prefill them. Whether anything changed."""
         tokens = 0
-        while self._waiting and len(self._running) < self.profile.max_running:
-            entry = self._waiting[0]
-            size = entry.prompt + entry.kept
-            if entry.arrived > self.clock or self.used + size + len(self._running) + 1 > capacity:
-                break
-            self._waiting.popleft()
+        while self._waiting and self._fits(self._waiting[0]):
+            entry = self._waiting.popleft()
             self._admissions += 1
             entry.admission, entry.joined_step = self._admissions, self._step
             self._running[entry.rid] = entry
             heapq.heappush(self._ends, (self._step + entry.answer - entry.kept, entry.admission, entry.rid))
-            self.used += size
-            tokens += size
+            self.used += entry.prompt + entry.kept
+            tokens += entry.prompt + entry.kept
         if tokens:
             self.counters.prompt_tokens += tokens
             self._pass(tokens / self.profile.prefill_tokens_per_s * self.slowdown, self.used)
         elif self._waiting and not self._running and self._waiting[0].arrived <= self.clock:
             self._give_up(self._waiting.popleft())
+            return True
+        return tokens > 0
 
-    def _make_room(self) -> bool:
-        """Retract the youngest until everyone running can have one more token; False where nobody is left."""
+    def _fits(self, entry: Sequence) -> bool:
+        if entry.arrived > self.clock or self._retracted_step == self._step or len(self._running) >= self.profile.max_running:
+            return False
+        return self.used + entry.prompt + entry.kept + len(self._running) + 1 <= self.profile.kv_tokens
+
+    def _make_room(self) -> None:
+        """Retract the youngest until everyone running can have one more token."""
         while self.used + len(self._running) > self.profile.kv_tokens:
             entry = next(reversed(self._running.values()))
             self._release(entry)
             if not self._running:
                 self._give_up(entry)
-                return False
+                return
             self.counters.retracted += 1
+            self._retracted_step = self._step
             if self.profile.restart_retracted:
                 entry.kept = 0
             entry.admission = entry.joined_step = -1
             self._waiting.appendleft(entry)
-        return True
 
     def _give_up(self, entry: Sequence) -> None:
         """End a request that does not fit the cache even alone."""

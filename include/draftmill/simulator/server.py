@@ -95,6 +95,7 @@ class SimulatedServer:
 
     async def __aenter__(self) -> SimulatedServer:
         self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()  # a crash asked for while it boots comes after
         self.driver.start()
         await self._boot()
         return self
@@ -131,6 +132,10 @@ class SimulatedServer:
         await self.driver.idle.wait()
 
     async def _boot(self) -> None:
+        async with self._turn:
+            await self._listen()
+
+    async def _listen(self) -> None:
         self.state.starting = self._start_s > 0
         self._runner = web.AppRunner(
             build_app(self.state, lambda: self.crash(self._restart_s)), access_log=None, handler_cancellation=True, shutdown_timeout=0.0
@@ -163,9 +168,10 @@ class SimulatedServer:
         await runner.cleanup()
 
     async def _crash(self, restart_s: float | None) -> None:
-        self.state.up = False
-        self.driver.kill()
-        await self._unbind()
+        async with self._turn:
+            self.state.up = False
+            self.driver.kill()
+            await self._unbind()
         if restart_s is None:
             self.given_up = True
             return
