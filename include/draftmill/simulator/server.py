@@ -104,7 +104,8 @@ class SimulatedServer:
         if self._crashing is not None:
             self._crashing.cancel()
             await asyncio.gather(self._crashing, return_exceptions=True)
-        self.driver.kill()
+        if not self.state.draining:
+            self.driver.kill()
         self.driver.stop()
         await self._unbind()
 
@@ -138,7 +139,7 @@ class SimulatedServer:
     async def _listen(self) -> None:
         self.state.starting = self._start_s > 0
         self._runner = web.AppRunner(
-            build_app(self.state, lambda: self.crash(self._restart_s)), access_log=None, handler_cancellation=True, shutdown_timeout=0.0
+            build_app(self.state, lambda: self.crash(self._restart_s)), access_log=None, handler_cancellation=True, shutdown_timeout=5.0
         )
         await self._runner.setup()
         await self._bind(self._runner)
@@ -161,7 +162,7 @@ class SimulatedServer:
         self.state.up = False
         if runner is None:
             return
-        if runner.server is not None:
+        if runner.server is not None and not self.state.draining:  # drained: what is being sent goes out first
             for connection in list(runner.server.connections):
                 if connection.transport is not None:
                     connection.transport.abort()

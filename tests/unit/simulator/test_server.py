@@ -111,7 +111,7 @@ async def test_information_endpoints_and_their_old_names(start: Start) -> None:
 async def test_loads_and_metrics_say_what_runs(start: Start) -> None:
     async with start(speedup=10.0) as client:
         tasks = [asyncio.create_task(client.generate(5, number, ignore_eos=True, max_new_tokens=1_500)) for number in range(3)]
-        await until(lambda: client.server.driver.in_flight == 3)
+        await until(lambda: client.server.driver.engine.running == 3)
         load = (await client.get("/v1/loads")).body["loads"][0]
         assert load["num_running_reqs"] + load["num_waiting_reqs"] == 3
         assert load["token_usage"] == pytest.approx(load["num_used_tokens"] / 4_000, abs=1e-3)
