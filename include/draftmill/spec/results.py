@@ -25,6 +25,7 @@ class DatasetSurvey(Result):
     left_tokens: int = Field(description="Tokens still to generate; 0 where the budget, the samples or the prompts are used up.")
     outcome: Outcome | None = Field(None, description="Why nothing is left; None where something is.")
     prompts: int | None = Field(None, description="Prompts prepared; None where there is no prompts file for this plan yet.")
+    tokens_per_s: float | None = Field(None, description="Rate of the last generate job of this data set; None where none was measured.")
 
 
 class SurveyResult(Result):
