@@ -38,10 +38,19 @@ CONTEXT = 2048
 STEPS = 220
 BATCH = 16
 WINDOW = 192
-MEAN_ANSWER = 55
-"""Mean length, in tokens, of the answers trained on; their lengths spread widely around it."""
+MEAN_ANSWER = {"B4": 110, "B5": 110, "B8": 130}
+"""Mean length, in tokens, of the answers trained on, by the sample file's first letters; their lengths spread widely around it."""
+SHORT_ANSWER = 55
+MEAN_REASONING = 8
+"""Mean length, in tokens, of the part before </think>: short, so that most answers get past it."""
+SHAPE = 2.5
+"""Shape of the gamma distribution that lengths are drawn from: right-skewed, as real answers are."""
+QUESTION_SIGNS = 400
+"""Questions are cut to this many characters in training, so that most of the time goes into answers."""
 
 Turn = tuple[str, str]
+Example = tuple[str, str, int]
+"""Question, answer, mean length in tokens that answers of its kind shall have."""
 
 
 def turns_of(row: dict[str, Any]) -> Iterator[Turn]:
@@ -60,16 +69,22 @@ def turns_of(row: dict[str, Any]) -> Iterator[Turn]:
         yield spoken[0], spoken[1]
 
 
-def read_turns() -> list[Turn]:
+def read_examples() -> list[Example]:
     """All questions and answers of the bundled samples, without what UTF-8 cannot hold."""
-    turns: list[Turn] = []
+    examples: list[Example] = []
     for path in sorted(SAMPLES.glob("*.jsonl")):
+        mean = MEAN_ANSWER.get(path.name[:2], SHORT_ANSWER)
         for line in path.read_text(encoding="utf-8").splitlines():
-            turns.extend(turns_of(json.loads(line)))
-    return [tuple(text.encode(errors="ignore").decode() for text in turn) for turn in turns]  # type: ignore[misc]
+            for question, answer in turns_of(json.loads(line)):
+                examples.append((_encodable(question), _encodable(answer), mean))
+    return examples
 
 
-def make_tokenizer(turns: list[Turn]) -> Any:
+def _encodable(text: str) -> str:
+    return text.encode(errors="ignore").decode()
+
+
+def make_tokenizer(examples: list[Example]) -> Any:
     """A byte-level BPE tokenizer trained on the samples; every control token is one id."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -83,7 +98,7 @@ def make_tokenizer(turns: list[Turn]) -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator((text for turn in turns for text in turn), trainer)
+    tokenizer.train_from_iterator((text for example in examples for text in example[:2]), trainer)
     # Single tokens, but text and no control tokens, as in reasoning models: decoding keeps them.
     tokenizer.add_tokens(list(REASONING_TOKENS))
     fast = PreTrainedTokenizerFast(
@@ -99,21 +114,28 @@ def make_tokenizer(turns: list[Turn]) -> Any:
     return fast
 
 
-def training_ids(turns: list[Turn], tokenizer: Any) -> list[int]:
-    """One long stream of rendered conversations, whose answers are cut at lengths drawn at random and then end their turn."""
+def training_ids(examples: list[Example], tokenizer: Any) -> list[int]:
+    """One long stream of rendered conversations.
+
+    Each answer runs on into others until a length drawn at random, and then ends its turn. So the model learns to end its answers,
+    at lengths that it cannot know from the question.
+    """
     chance = random.Random(SEED)  # noqa: S311 - variety, not secrecy
     close = tokenizer.convert_tokens_to_ids("</think>")
     end = tokenizer.convert_tokens_to_ids(END_OF_TURN)
+    answers = [tokenizer.encode(re.sub(r"</?think>", "", answer), add_special_tokens=False) for _, answer, _ in examples]
     stream: list[int] = []
-    for _ in range(3):
-        chance.shuffle(turns)
-        for question, answer in turns:
-            asked = [{"role": "user", "content": question[:600]}]
+    for _ in range(2):
+        for place in chance.sample(range(len(examples)), len(examples)):
+            question, _, mean = examples[place]
+            asked = [{"role": "user", "content": question[:QUESTION_SIGNS]}]
             stream += tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=True, return_dict=False)
-            answer = answer.replace("<think>", "").replace("</think>", "")
-            body = tokenizer.encode(answer, add_special_tokens=False)[: max(8, int(chance.gammavariate(2.5, MEAN_ANSWER / 2.5)))]
-            cut = len(body) // 3
-            stream += [*body[:cut], close, *body[cut:], end]
+            length = max(8, int(chance.gammavariate(SHAPE, mean / SHAPE)))
+            body = list(answers[place])
+            while len(body) < length:
+                body += chance.choice(answers)
+            cut = min(length - 1, 2 + int(chance.expovariate(1 / MEAN_REASONING)))
+            stream += [*body[:cut], close, *body[cut:length], end]
     return stream
 
 
@@ -177,9 +199,9 @@ def make(folder: Path) -> None:
         return
     began = time.monotonic()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    turns = read_turns()
-    tokenizer = make_tokenizer(turns)
-    model = train(training_ids(turns, tokenizer), tokenizer)
+    examples = read_examples()
+    tokenizer = make_tokenizer(examples)
+    model = train(training_ids(examples, tokenizer), tokenizer)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         whole = Path(temporary) / "model"
         model.save_pretrained(whole)

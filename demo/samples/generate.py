@@ -63,6 +63,8 @@ REPOSITORIES = (
     ("stonebridge/spanner", "spanner/shared.py"),
     ("quietroom/hushd", "hushd/lib.py"),
     ("millrace/wheelhouse", "wheelhouse/base.py"),
+    ("ironbark/sapling", "sapling/tools.py"),
+    ("seventh-street/tramline", "tramline/routes.py"),
 )
 SWE_SYSTEM = (
     "SETTING: You are a programmer at a command line with a file viewer.\n"
