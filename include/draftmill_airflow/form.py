@@ -1,0 +1,99 @@
+"""The parameters of a run as the trigger form shows them.
+
+Types are wide on purpose: what a run may ask for is checked in one place, by `plan`, which says in one sentence what is wrong. So
+the form, the API, the command line and a schedule accept and refuse the same values, "10M" and an empty field among them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Param
+
+import draftmill
+from draftmill.spec.campaign import CampaignSpec
+from draftmill.spec.load import Config
+
+# The form chooses its field by the first type: text, in which 10M can be typed.
+_COUNT = ["string", "integer", "number", "null"]
+
+
+def configuration() -> Config:
+    """The configuration folder: DRAFTMILL_CONFIG, or `config` beside the packages."""
+    beside = Path(draftmill.__file__).parent.parent / "config"
+    return Config(Path(os.environ.get("DRAFTMILL_CONFIG") or beside))
+
+
+def default_campaign(config: Config) -> CampaignSpec:
+    """The campaign that schedule and form start from: DRAFTMILL_CAMPAIGN, or synth_100k."""
+    return config.campaign(os.environ.get("DRAFTMILL_CAMPAIGN") or "synth_100k")
+
+
+def form(config: Config, campaign: CampaignSpec) -> dict[str, Any]:
+    """Params of the DAG. Choices are offered (`examples`), not enforced."""
+    what, how_much, where = "What", "How much", "Where and how"
+    names = [entry.name for entry in campaign.datasets]
+    return {
+        "campaign": Param(
+            campaign.name,
+            type=["string", "null"],
+            title="Campaign",
+            description="A campaign file of the configuration. A run continues what the campaign already has on the host.",
+            examples=config.campaign_names(),
+            section=what,
+        ),
+        "datasets": Param(
+            [],
+            type=["array", "string", "null"],
+            title="Data sets",
+            description="Data sets of the campaign. None chosen: all of them.",
+            examples=names,
+            items={"type": "string"},
+            section=what,
+        ),
+        "dry_run": Param(
+            False,
+            type=["boolean", "null"],
+            title="Dry run",
+            description="Plan, check the host and show the table; start no server and generate nothing.",
+            section=what,
+        ),
+        "tokens_per_dataset": Param(
+            None,
+            type=_COUNT,
+            title="Tokens per data set",
+            description=f"Budget of completion tokens, such as 10M; what is on disk counts. Empty: {campaign.tokens_per_dataset:,}.",
+            section=how_much,
+        ),
+        "max_samples": Param(
+            None,
+            type=_COUNT,
+            title="Max samples",
+            description="Stop a data set after this many responses even below its budget. Empty: no limit but the campaign's.",
+            section=how_much,
+        ),
+        "server": Param(
+            None,
+            type=["string", "null"],
+            title="Server profile",
+            description=f"A profile of servers.yaml. Empty: {campaign.server}.",
+            examples=sorted(config.servers()),
+            section=where,
+        ),
+        "datasets_at_once": Param(
+            None,
+            type=_COUNT,
+            title="Data sets at once",
+            description=f"How many data sets may generate at the same time. Empty: {campaign.datasets_at_once}.",
+            section=where,
+        ),
+        "merge_partial": Param(
+            None,
+            type=["boolean", "string", "null"],
+            title="Merge although data sets failed",
+            description="Merge what is finished even if a data set failed; the run fails all the same. Empty: as the campaign file says.",
+            section=where,
+        ),
+    }

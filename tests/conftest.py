@@ -1,0 +1,16 @@
+"""What all tests share: an Airflow home of their own, set before anything imports Airflow."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+_HOME = tempfile.mkdtemp(prefix="draftmill-tests-")
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+
+os.environ["AIRFLOW_HOME"] = _HOME
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
+os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "false"
+os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{_HOME}/airflow.db"
