@@ -52,6 +52,28 @@ class PrepareResult(Result):
     path: str
 
 
+class LaunchResult(Result):
+    """What `launch` found. Where nothing is left to generate, `needed` is false and nothing was started. Sizes are in tokens."""
+
+    needed: bool
+    version: str | None = None
+    model_path: str | None = None
+    served_model_name: str | None = None
+    kv_capacity_tokens: int | None = None
+    context_length: int | None = None
+    fingerprint: str | None = None
+    incarnation: int | None = None
+    seconds: float = Field(0.0, description="Until the server was ready; near 0 where it ran already.")
+
+
+class StopServerResult(Result):
+    """What `stop-server` did. Where it fails, it says so by an error and gives no result."""
+
+    stopped: bool
+    reason: str = Field(description="Why it was stopped or left running, for people.")
+    seconds: float = 0.0
+
+
 class GenerateResult(Result):
     """What `generate` did. Totals are of the journal file, `new_*` of this run."""
 
