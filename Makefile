@@ -28,11 +28,11 @@ setup-airflow:
 
 .PHONY: demo
 demo: setup ## Run the whole job on this machine, for real: Airflow, SSH, SGLang on the CPU; again: it resumes
-	@$(VENV)/python -m demo.run start
+	@PYTHONPATH=include $(VENV)/python -m demo.run start
 
 .PHONY: demo-stop
 demo-stop: ## Stop everything the demo started, and check that nothing is left
-	@if [ -x $(VENV)/python ]; then $(VENV)/python -m demo.run stop; else echo "The demo was never set up here."; fi
+	@if [ -x $(VENV)/python ]; then PYTHONPATH=include $(VENV)/python -m demo.run stop; else echo "The demo was never set up here."; fi
 
 .PHONY: test
 test: setup ## Run all tests: unit, DAGs, integration on a real SSH server and the real SGLang

@@ -95,7 +95,7 @@ def run(command: list[str]) -> None:
     """Run one step of an installation in the repository's root; exits with a sentence where it fails."""
     outcome = subprocess.run(command, cwd=ROOT, env=clean_environment(), check=False)
     if outcome.returncode:
-        sys.exit(f"The installation stopped at: {' '.join(command)}\nWhat went wrong is said above; run the same make target again to continue.")
+        sys.exit(f"The installation stopped at: {' '.join(command)}\nThe reason is said above; run the same make target again to continue.")
 
 
 def main(names: list[str]) -> None:

@@ -28,7 +28,13 @@ MARKER = "made_from.json"
 BOS, EOS, PAD, END_OF_TURN = "[BOS]", "[EOS]", "[PAD]", "<|im_end|>"
 CONTROL_TOKENS = (
     *(BOS, EOS, PAD, END_OF_TURN, "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>"),
-    *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    *(
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_end|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+    ),
 )
 REASONING_TOKENS = ("<think>", "</think>")
 
@@ -63,8 +69,8 @@ def turns_of(row: dict[str, Any]) -> Iterator[Turn]:
         if found:
             yield found[1], found[2]
     conversation = row.get("messages") or row.get("conversations") or row.get("trajectory") or []
-    spoken = [turn.get("content") or turn.get("value") or turn.get("text") for turn in conversation if isinstance(turn, dict)]
-    spoken = [text for text in spoken if text]
+    contents = (turn.get("content") or turn.get("value") or turn.get("text") for turn in conversation if isinstance(turn, dict))
+    spoken: list[str] = [text for text in contents if text]
     if len(spoken) > 1:
         yield spoken[0], spoken[1]
 
@@ -120,7 +126,7 @@ def training_ids(examples: list[Example], tokenizer: Any) -> list[int]:
     Each answer runs on into others until a length drawn at random, and then ends its turn. So the model learns to end its answers,
     at lengths that it cannot know from the question.
     """
-    chance = random.Random(SEED)  # noqa: S311 - variety, not secrecy
+    chance = random.Random(SEED)
     close = tokenizer.convert_tokens_to_ids("</think>")
     end = tokenizer.convert_tokens_to_ids(END_OF_TURN)
     answers = [tokenizer.encode(re.sub(r"</?think>", "", answer), add_special_tokens=False) for _, answer, _ in examples]

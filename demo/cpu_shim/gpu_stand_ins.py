@@ -77,7 +77,7 @@ class Kernel:
         _refuse(f"kernel {self.__name__}")  # type: ignore[attr-defined]
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
-        self[None]
+        _refuse(f"kernel {self.__name__}")  # type: ignore[attr-defined]
 
 
 class StandInModule(types.ModuleType):

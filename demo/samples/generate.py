@@ -42,7 +42,11 @@ SHAREGPT_ASKS = (
     "Write a four-line poem about {subject}",
     "tl;dr of {subject} please",
 )
-FOLLOW_UPS = ("Can you say that in simpler words?", "Where could I read more about it?", "Thank you! Which part is most often misunderstood?")
+FOLLOW_UPS = (
+    "Can you say that in simpler words?",
+    "Where could I read more about it?",
+    "Thank you! Which part is most often misunderstood?",
+)
 CODE_WISHES = (
     "Keep it short and readable.",
     "Add type hints.",
@@ -159,7 +163,7 @@ def magicoder_evol() -> Iterator[Row]:
 
 def sums(count: int, seed: int) -> Iterator[tuple[str, str, str]]:
     """Word problems: question, reasoning, answer."""
-    chance = random.Random(seed)  # noqa: S311 - variety, not secrecy
+    chance = random.Random(seed)
     for number in range(count):
         boxes, each, given = chance.randint(3, 19), chance.randint(4, 24), chance.randint(2, 11)
         who = ("Amina", "Jonas", "Mei", "Pablo", "Ravi", "Sofia")[number % 6]
@@ -246,7 +250,7 @@ def sweagent() -> Iterator[Row]:
             ("user", "File updated."),
             ("ai", "The check passes now.\n```\nsubmit\n```"),
         )
-        empty = {"system_prompt": None, "mask": False, "cutoff_date": "01.01.2026"}
+        empty: Row = {"system_prompt": None, "mask": False, "cutoff_date": "01.01.2026"}
         turns = [{"role": "system", "text": None} | empty | {"system_prompt": SWE_SYSTEM}, {"role": "user", "text": issue} | empty]
         turns += [{"role": role, "text": text} | empty for role, text in steps]
         yield {
@@ -263,7 +267,7 @@ def sweagent() -> Iterator[Row]:
 def mixed(clean: Iterable[Row], odd: Iterable[Row]) -> list[Row]:
     """Clean and ugly rows, shuffled the same way each time."""
     rows = [*clean, *odd]
-    random.Random(SEED).shuffle(rows)  # noqa: S311 - variety, not secrecy
+    random.Random(SEED).shuffle(rows)
     return rows
 
 

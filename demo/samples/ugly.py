@@ -21,7 +21,10 @@ def glaive() -> Iterator[Row]:
     plain = "SYSTEM: You are a helpful assistant, with no access to external functions."
     two = '{"name": "tell_time", "parameters": {}}\n\n{"name": "roll_dice", "parameters": {}}'
     yield {"system": plain, "chat": "USER: What is the capital of Portugal?\n\n\nASSISTANT: It is Lisbon. <|endoftext|>\n\n\n"}
-    yield {"system": "SYSTEM: Use these functions -\n{broken: json", "chat": "USER: Roll a die.\n\n\nASSISTANT: It is a four. <|endoftext|>"}
+    yield {
+        "system": "SYSTEM: Use these functions -\n{broken: json",
+        "chat": "USER: Roll a die.\n\n\nASSISTANT: It is a four. <|endoftext|>",
+    }
     yield {"system": f"SYSTEM: Use them if required -\n{two}\n", "chat": "USER: Roll two dice at noon.\n\n\nASSISTANT: Done. <|endoftext|>"}
     yield {"system": plain, "chat": ""}
     yield {"system": plain, "chat": f"USER: {CONTROL_TEXT}\r\n\r\n\r\nASSISTANT: They end a turn.\r\n"}
@@ -30,7 +33,7 @@ def glaive() -> Iterator[Row]:
 
 def opencodeinstruct() -> Iterator[Row]:
     """An empty question, strange signs, and a paste that no context holds."""
-    rest = {name: "" for name in ("domain", "generation_algorithm", "llm_judgement", "unit_tests", "tests_execution_status")}
+    rest = dict.fromkeys(("domain", "generation_algorithm", "llm_judgement", "unit_tests", "tests_execution_status"), "")
     for number, text in enumerate(("", "   \n", ODD_SIGNS, CONTROL_TEXT, LONG_PASTE)):
         yield {"id": f"odd-{number}", "input": text, "output": "An answer.", **rest, "average_test_score": "nan"}
 
@@ -62,7 +65,9 @@ def openthoughts() -> Iterator[Row]:
     yield base | {"conversations": None}
     yield base | {"conversations": ["a turn that is a string"]}
     yield base | {"conversations": [{"from": "human", "value": None}]}
-    yield base | {"conversations": [{"from": "gpt", "value": "I begin."}, {"from": "human", "value": "And I follow. What is two plus two?"}]}
+    yield base | {
+        "conversations": [{"from": "gpt", "value": "I begin."}, {"from": "human", "value": "And I follow. What is two plus two?"}]
+    }
     yield base | {"system": "Think first.", "conversations": [{"from": "human", "value": "Is ninety-one prime?"}]}
 
 
