@@ -80,13 +80,23 @@ class ServerFolder:
         """The supervisor as a detached process."""
         return self.root / "supervisor"
 
+    @property
+    def reports(self) -> Path:
+        """What holders of leases report."""
+        return self.root / "wedged"
+
     def wedged(self, incarnation: int) -> Path:
         """A holder's word that this incarnation generates nothing."""
-        return self.root / "wedged" / f"{incarnation}.json"
+        return self.reports / f"{incarnation}.json"
+
+    @property
+    def logs(self) -> Path:
+        """SGLang's output, one file for each incarnation."""
+        return self.root / "logs"
 
     def log(self, incarnation: int) -> Path:
         """SGLang's output."""
-        return self.root / "logs" / f"server-{incarnation}.log"
+        return self.logs / f"server-{incarnation}.log"
 
 
 class Record(BaseModel):

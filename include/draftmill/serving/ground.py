@@ -8,30 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from draftmill.errors import PermanentError, TemporaryError
-from draftmill.serving.folder import ServerState
+from draftmill.serving.folder import ServerFolder, ServerState
 from draftmill.serving.gpu import MIB, Gpu, all_gpus, visible
 from draftmill.serving.ports import is_listening, name_owner
-from draftmill.serving.processes import ServerMembers, name_process
+from draftmill.serving.processes import ServerMembers, name_process, name_processes
 from draftmill.spec.server import ServerProfile
 
 _SLACK = 512 * MIB
 """A driver and an idle desktop hold this much of a GPU without anybody having done anything wrong."""
 
 
-def leftovers(state: ServerState) -> list[int]:
+def leftovers(state: ServerState, folder: ServerFolder) -> list[int]:
     """Pids of an earlier launch of ours that still live."""
-    return [stat.pid for stat in ServerMembers.of_state(state).find()] if state.mark else []
+    return [stat.pid for stat in ServerMembers.of_state(state, folder).find()]
 
 
-def end_leftovers(state: ServerState) -> list[int]:
+def end_leftovers(state: ServerState, folder: ServerFolder) -> list[int]:
     """End what an earlier launch of ours left behind. Returns what was found; TemporaryError names what cannot be ended."""
-    if not state.mark:
-        return []
-    members = ServerMembers.of_state(state)
+    members = ServerMembers.of_state(state, folder)
     found = [stat.pid for stat in members.find()]
     survivors = members.kill()
     if survivors:
-        names = ", ".join(name_process(stat.pid) for stat in survivors)
+        names = name_processes(stat.pid for stat in survivors)
         raise TemporaryError(f"an earlier server of ours cannot be ended: {names}; the host has to be looked at")
     return found
 

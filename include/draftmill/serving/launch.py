@@ -54,7 +54,7 @@ class Launch:
         stat = read_stat(self._process.pid)
         ticks = stat.start_ticks if stat else 0
         self.leader = ProcessRecord(pid=self._process.pid, start_ticks=ticks)
-        self.members = ServerMembers(mark, log, leader_identity(self._process.pid, ticks))
+        self.members = ServerMembers(mark, log.parent, leader_identity(self._process.pid, ticks))
         self.started_at = time.monotonic()
 
     def exit_code(self) -> int | None:

@@ -24,6 +24,7 @@ from draftmill.layout import Workspace
 from draftmill.serving.endpoint import Endpoint, ServerGone
 from draftmill.serving.folder import ServerFolder, ServerState, read_state, request_digest, write_request
 from draftmill.serving.leases import LeaseFile, held_leases
+from draftmill.serving.stopping import stop_server, supervisor_process
 from draftmill.spec.server import NamedServer
 
 Tell = Callable[[str], None]
@@ -32,20 +33,8 @@ _LOOK_S = 0.3
 _TELL_EVERY_S = 10.0
 _WAIT_FOR_OTHERS_S = 300.0
 _SUPERVISOR_START_S = 60.0
-_STOP_SLACK_S = 120.0
 _MOST_SUPERVISORS = 3
 """How often one holder starts a new supervisor because the last one vanished without a word."""
-
-
-def supervisor_process(workspace: Workspace) -> DetachedProcess:
-    """The supervisor as a detached process."""
-    return DetachedProcess(ServerFolder.of(workspace).supervisor)
-
-
-def stop_supervisor(workspace: Workspace, state: ServerState | None, drain_s: float) -> list[int]:
-    """TERM to the supervisor, which drains and verifies; KILL after the drain and some slack. Returns pids that survived."""
-    del state
-    return supervisor_process(workspace).stop(drain_s + _STOP_SLACK_S)
 
 
 def refusal(state: ServerState) -> DraftmillError:
@@ -109,7 +98,9 @@ class Host:
                     return
             others = ", ".join(str(note) for note in held_leases(self.folder.leases, self._own_path()))
             if time.monotonic() > deadline:
-                raise TemporaryError(f"server {self.server.name}: the host's server runs another profile for {others}; retry when they are done")
+                raise TemporaryError(
+                    f"server {self.server.name}: the host's server runs another profile for {others}; retry when they are done"
+                )
             self.tell(f"waiting for the host's server: {others} uses it with another profile")
             self.pause()
 
@@ -122,7 +113,7 @@ class Host:
             if held_leases(self.folder.leases, self._own_path()):
                 return False
             self.tell("draining the server of another profile, which nobody uses")
-            self._replace()
+            stop_server(self.workspace)
         self._take()
         if not process.alive():
             self._start(process)
@@ -131,12 +122,6 @@ class Host:
     def _running_digest(self, process: DetachedProcess) -> str | None:
         identity = process.identity()
         return identity.spec.get("request") if identity else None
-
-    def _replace(self) -> None:
-        state = read_state(self.folder)
-        survivors = stop_supervisor(self.workspace, state, self.server.profile.drain_s)
-        if survivors:
-            raise TemporaryError(f"server: its supervisor cannot be ended (pids {survivors}); the host has to be looked at")
 
     def _take(self) -> None:
         if self.lease is None:
@@ -169,31 +154,35 @@ class LeasedServer:
     """A `ServerSource` for the holder of a lease."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self.host = host
         self._supervisors = 1
 
     def ready(self, newer_than: int = -1) -> Endpoint | None:
         """The endpoint where it is ready now, None where waiting may help. Raises as `endpoint` does."""
-        state = read_state(self._host.folder)
-        if state is None or state.request != self._host.digest:
+        state = read_state(self.host.folder)
+        if state is None or state.request != self.host.digest:
             self._bring_back("it is not there any more")
             return None
-        if state.state == "ready" and state.incarnation > newer_than and supervisor_process(self._host.workspace).alive():
+        if state.state == "ready" and state.incarnation > newer_than and supervisor_process(self.host.workspace).alive():
             return state.endpoint()
         if state.state == "failed":
             raise refusal(state)
-        if not supervisor_process(self._host.workspace).alive():
+        if not supervisor_process(self.host.workspace).alive():
             self._bring_back(state.message)
             return None
-        self._host.tell(f"server {state.server}: {state.state}: {state.message}" if state.message else f"server {state.server}: {state.state}")
+        self.host.tell(
+            f"server {state.server}: {state.state}: {state.message}" if state.message else f"server {state.server}: {state.state}"
+        )
         return None
 
     def _bring_back(self, why: str) -> None:
         if self._supervisors >= _MOST_SUPERVISORS:
-            raise ServerGone(f"server {self._host.server.name}: its supervisor ended {self._supervisors} times; {why}; a retry starts it again")
+            raise ServerGone(
+                f"server {self.host.server.name}: its supervisor ended {self._supervisors} times; {why}; a retry starts it again"
+            )
         self._supervisors += 1
-        self._host.tell(f"server {self._host.server.name}: starting it again: {why}")
-        self._host.ensure()
+        self.host.tell(f"server {self.host.server.name}: starting it again: {why}")
+        self.host.ensure()
 
     def wait(self, newer_than: int = -1, timeout_s: float | None = None) -> Endpoint:
         """`endpoint`, for callers without an event loop."""
@@ -203,14 +192,14 @@ class LeasedServer:
             if endpoint:
                 return endpoint
             self._check(deadline, timeout_s)
-            self._host.pause()
+            self.host.pause()
 
     def _check(self, deadline: float | None, timeout_s: float | None) -> None:
         if deadline is not None and time.monotonic() > deadline:
-            state = read_state(self._host.folder)
+            state = read_state(self.host.folder)
             doing = f"{state.state}: {state.message}" if state else "nothing"
-            raise ServerGone(f"server {self._host.server.name}: not ready after {timeout_s:.0f} s ({doing}); a retry goes on waiting")
-        if self._host.stop.is_set():
+            raise ServerGone(f"server {self.host.server.name}: not ready after {timeout_s:.0f} s ({doing}); a retry goes on waiting")
+        if self.host.stop.is_set():
             raise StoppedError("stopped while waiting for the server; nothing was lost")
 
     async def endpoint(self, newer_than: int = -1, timeout_s: float | None = None) -> Endpoint:
@@ -225,10 +214,10 @@ class LeasedServer:
 
     async def report_wedged(self, incarnation: int, why: str) -> None:
         """See ServerSource."""
-        path = self._host.folder.wedged(incarnation)
+        path = self.host.folder.wedged(incarnation)
         if not path.exists():
             with atomic_writer(path) as stream:
-                stream.write(orjson.dumps({"owner": self._host.owner, "why": why, "at": time.time()}))
+                stream.write(orjson.dumps({"owner": self.host.owner, "why": why, "at": time.time()}))
 
 
 def _silent(message: str) -> None:
@@ -236,9 +225,7 @@ def _silent(message: str) -> None:
 
 
 @contextlib.contextmanager
-def hold(
-    workspace: Workspace, server: NamedServer, owner: str, stop: threading.Event, tell: Tell = _silent
-) -> Iterator[LeasedServer]:
+def hold(workspace: Workspace, server: NamedServer, owner: str, stop: threading.Event, tell: Tell = _silent) -> Iterator[LeasedServer]:
     """Hold a lease on the server; it is brought up where it is not, and ready when this yields.
 
     `owner` is for people: campaign and data set. `tell` gets a line when the waiting changes and every ten seconds.

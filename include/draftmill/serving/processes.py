@@ -1,14 +1,15 @@
 """The processes of one SGLang launch, wherever they went, and their verified end.
 
 A process is ours by its process group or session, by the mark in its environment, by descent, because it was seen among ours before
-(pid and start time), or because its output goes to our log file. The last two find workers that left the process tree and, as SGLang's
-do, overwrote their environment when they set their title.
+(pid and start time), or because its output goes to one of our log files. The last two find workers that left the process tree and
+overwrote their environment when they set their title, as SGLang's do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from pathlib import Path
 from draftmill.jobs.identity import Identity
 from draftmill.jobs.members import Members
 from draftmill.jobs.proc import PROC, ProcessStat, boot_id, command_line, read_stat
-from draftmill.serving.folder import ProcessRecord, ServerState
+from draftmill.serving.folder import ProcessRecord, ServerFolder, ServerState
 
 MARK = "DRAFTMILL_SERVER_ID"
 """Environment variable that every process of a launch inherits; its value is drawn anew for each launch."""
@@ -26,11 +27,11 @@ _KILL_WAIT_S = 15
 _POLL_S = 0.2
 
 
-def _writes_to(pid: int, log: str) -> bool:
-    """Whether standard output or error of the process is `log`. People who read the file have it open elsewhere."""
+def _writes_to(pid: int, logs: str) -> bool:
+    """Whether standard output or error of the process is a file below `logs`. People who read one have it open elsewhere."""
     for descriptor in ("1", "2"):
         with contextlib.suppress(OSError):
-            if str((PROC / str(pid) / "fd" / descriptor).readlink()) == log:
+            if str((PROC / str(pid) / "fd" / descriptor).readlink()).startswith(logs):
                 return True
     return False
 
@@ -38,22 +39,22 @@ def _writes_to(pid: int, log: str) -> bool:
 class ServerMembers(Members):
     """The processes of one launch. Everything needed to find them is in state.json, so a later supervisor can, too."""
 
-    def __init__(self, mark: str, log: Path, leader: Identity | None, recorded: Iterable[ProcessRecord] = ()) -> None:
-        super().__init__(leader, MARK, mark)
-        self._log = str(log)
+    def __init__(self, mark: str, logs: Path, leader: Identity | None, recorded: Iterable[ProcessRecord] = ()) -> None:
+        """`logs` is the folder of all server logs of the workspace; `mark` is empty where none is known."""
+        super().__init__(leader, MARK, mark or secrets.token_hex(16))
+        self._logs = f"{logs.resolve()}{os.sep}"
         self._known.update((record.pid, record.start_ticks) for record in recorded)
 
     @classmethod
-    def of_state(cls, state: ServerState) -> ServerMembers:
-        """The processes that a written state speaks of; none of them where the host was rebooted since."""
-        same_boot = state.boot_id == boot_id()
-        leader = None
-        if state.leader and same_boot:
-            leader = leader_identity(state.leader.pid, state.leader.start_ticks)
-        return cls(state.mark, Path(state.log), leader, state.processes if same_boot else ())
+    def of_state(cls, state: ServerState, folder: ServerFolder) -> ServerMembers:
+        """The processes that a written state speaks of. After a reboot its pids mean nothing any more and are passed over."""
+        if state.boot_id != boot_id():
+            return cls("", folder.logs, None)
+        leader = leader_identity(state.leader.pid, state.leader.start_ticks) if state.leader else None
+        return cls(state.mark, folder.logs, leader, state.processes)
 
     def _belongs(self, stat: ProcessStat) -> bool:
-        return super()._belongs(stat) or _writes_to(stat.pid, self._log)
+        return super()._belongs(stat) or _writes_to(stat.pid, self._logs)
 
     def records(self) -> list[ProcessRecord]:
         """All that live now, as state.json keeps them."""
@@ -103,3 +104,8 @@ def name_process(pid: int) -> str:
         owner = f" of {pwd.getpwuid((PROC / str(pid)).stat().st_uid).pw_name}"
     words = command_line(pid)
     return f"pid {pid}{owner}" + (f" ({words})" if words else "")
+
+
+def name_processes(pids: Iterable[int]) -> str:
+    """Several processes, for people."""
+    return ", ".join(map(name_process, pids))

@@ -15,6 +15,7 @@ from pathlib import Path
 from draftmill.serving.ending import Ending
 from draftmill.serving.gpu import all_gpus
 from draftmill.serving.launch import Launch, signal_name
+from draftmill.serving.logtext import clean_line
 from draftmill.serving.ports import is_listening, name_owner, port_owners
 from draftmill.serving.probe import Facts, Probe, ProbeError
 from draftmill.serving.progress import LoadProgress
@@ -104,8 +105,9 @@ class Readiness:
             self._gpu_used = sum(gpu.used for gpu in all_gpus())
         lines = self._launch.follower.new_lines()
         self._progress.look(self._launch.members.find(), lines, self._gpu_used)
-        if lines:
-            self._awaited.tell(lines[-1].decode(errors="replace"))
+        telling = [text for line in lines if (text := clean_line(line.decode(errors="replace")))]
+        if telling:
+            self._awaited.tell(telling[-1])
 
     def _check(self) -> Facts | Ending | None:
         """One look at port, model and first token. None: not yet."""
