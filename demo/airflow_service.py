@@ -160,9 +160,8 @@ class AirflowService:
         while time.monotonic() < deadline:
             for name in COMPONENTS:
                 if self.background.find(name) is None:
-                    sys.exit(
-                        f"Airflow's {name} ended by itself; the end of {self.background.log(name)}:\n{tail(self.background.log(name))}"
-                    )
+                    log = self.background.log(name)
+                    sys.exit(f"Airflow's {name} ended by itself; the end of {log}:\n{tail(log)}")
             waiting = self._unhealthy()
             if not waiting:
                 return

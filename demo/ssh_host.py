@@ -123,7 +123,8 @@ class CommandRunner:
             env=self.environment,
             start_new_session=True,
         )
-        assert child.stdin and child.stdout and child.stderr
+        if not (child.stdin and child.stdout and child.stderr):
+            raise RuntimeError("a child with three pipes has three pipes")
         feeding = asyncio.create_task(_feed(session.stdin, child.stdin))
         await asyncio.gather(_drain(child.stdout, session.stdout), _drain(child.stderr, session.stderr))
         code = await child.wait()

@@ -107,7 +107,8 @@ def make_tokenizer(examples: list[Example]) -> Any:
     tokenizer.train_from_iterator((text for example in examples for text in example[:2]), trainer)
     # Single tokens, but text and no control tokens, as in reasoning models: decoding keeps them.
     tokenizer.add_tokens(list(REASONING_TOKENS))
-    fast = PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast
+    fast = make(
         tokenizer_object=tokenizer,
         bos_token=BOS,
         eos_token=END_OF_TURN,
@@ -163,7 +164,7 @@ def train(stream: list[int], tokenizer: Any) -> Any:
         eos_token_id=tokenizer.convert_tokens_to_ids(END_OF_TURN),
         pad_token_id=tokenizer.convert_tokens_to_ids(PAD),
     )
-    model = LlamaForCausalLM(config)
+    model: Any = LlamaForCausalLM(config)
     data = torch.tensor(stream)
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=STEPS)

@@ -135,7 +135,7 @@ def _say_absent_when_asked() -> None:
 def install() -> None:
     """Put the finder last on the import path; harmless when done twice."""
     if not any(isinstance(finder, StandInFinder) for finder in sys.meta_path):
-        sys.meta_path.append(StandInFinder())  # type: ignore[arg-type]
+        sys.meta_path.append(StandInFinder())
         _say_absent_when_asked()
 
 
