@@ -36,7 +36,7 @@ examples:
   draftmill job status synth_100k/generate/B1_glaive
 
 `draftmill` stands for `python -m draftmill`, or for `python draftmill-HASH.pyz` on a host.
-exit codes: 0 done, 65 a person must change something, 75 try again (it continues), 79 stopped on request
+exit codes: 0 done; 65 a person must change something; 75 try again, it continues; 79 stopped
 """
 
 
@@ -152,7 +152,9 @@ def _run_step(verb: str, argv: list[str]) -> int:
     from draftmill.jobs.transport import own_stdout
 
     entry = _steps()[verb]
-    parser = argparse.ArgumentParser(prog=f"draftmill {verb}", description=f"{entry.help}. The result is JSON on standard output.")
+    parser = argparse.ArgumentParser(
+        prog=f"draftmill {verb}", description=f"{entry.help.capitalize()}. The result is JSON on standard output."
+    )
     _plan_options(parser)
     _workspace_option(parser)
     if entry.per_dataset:
@@ -220,13 +222,18 @@ def plan_table(plan: Plan) -> str:
         numbers = (f"{number:,}" for number in (entry.budget_tokens, entry.expected_tokens, answers, entry.max_new_tokens))
         rows.append((entry.name, entry.length_class, *numbers, str(entry.in_flight), entry.licence))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    right = {2, 3, 4, 5, 6}
+    table = (
+        [text.rjust(width) if column in right else text.ljust(width) for column, (text, width) in enumerate(zip(row, widths, strict=True))]
+        for row in rows
+    )
     lines = [
         f"campaign  {plan.campaign}: {plan.description or 'no description'}",
         f"server    {plan.server.name}: {server.model_path} on {server.device}, tensor parallel {server.tensor_parallel}",
         f"sampling  {sampling}; seed {plan.seed}",
         f"at once   {plan.datasets_at_once} data sets; {'merges what is there' if plan.merge_partial else 'merges when all are done'}",
         "",
-        *("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows),
+        *("  ".join(row).rstrip() for row in table),
         "",
         f"{len(plan.datasets)} data sets, {sum(entry.budget_tokens for entry in plan.datasets):,} completion tokens",
     ]
@@ -276,9 +283,12 @@ def _job_by_hand(arguments: argparse.Namespace) -> int:
     elif arguments.action == "stop":
         status = control.stop(StopRequest(workspace=root, key=key, grace_s=arguments.grace))
     else:
-        status = control.status(StatusRequest(workspace=root, key=key))
-        sys.stderr.write(status.log)
-    sys.stdout.write(_json(status.model_dump(mode="json", exclude={"log"}, exclude_none=True)).decode())
+        # The log's reader is Airflow: what it has seen, and what it has not, stays as it is.
+        status = control.status(StatusRequest(workspace=root, key=key, log_offset=None))
+        sys.stderr.write(control.recent_log(root, key))
+    sys.stdout.write(
+        _json(status.model_dump(mode="json", exclude={"log", "log_offset", "log_skipped_bytes", "more"}, exclude_none=True)).decode()
+    )
     return ExitCode.DONE
 
 
@@ -345,3 +355,6 @@ def main(argv: list[str] | None = None) -> int:
         # The reader of our output (`| head`) has gone; standard output must not be flushed again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return ExitCode.DONE
+    except OSError as error:
+        _complain(f"{error.filename or 'this host'}: {error.strerror or error}")
+        return ExitCode.TEMPORARY

@@ -93,8 +93,9 @@ class FileLock:
         except BlockingIOError:
             os.close(descriptor)
             return False
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, note.encode())
+        with contextlib.suppress(OSError):  # the lock holds on a full disk too; only its note is missing then
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, note.encode())
         self._descriptor = descriptor
         return True
 

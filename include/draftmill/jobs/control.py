@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 import time
@@ -121,6 +122,13 @@ def status(request: StatusRequest) -> JobStatus:
     return _describe(process, request.key, state, piece)
 
 
+def recent_log(workspace: str, key: JobKey, max_bytes: int = 16 * 1024) -> str:
+    """The end of the job's log, for a person; nobody's place in it changes."""
+    path = _process(workspace, key).log
+    size = path.stat().st_size if path.exists() else 0
+    return read_piece(path, max(0, size - max_bytes), max_bytes, over=True).text
+
+
 def _log_offset(process: DetachedProcess, request: StatusRequest, attempt: int) -> int:
     """Where the asker's next piece of the log of `attempt` starts."""
     if request.attempt not in (None, attempt):
@@ -147,7 +155,8 @@ def stop(request: StopRequest) -> JobStatus:
         if ran and identity and read_json(process.result_path) is None:
             error = f"killed: it did not end in order within {request.grace_s:g} s"
             result = {"attempt": identity.attempt, "exit_code": int(ExitCode.STOPPED), "error": error, "result": None}
-            write_json(process.result_path, result | {"finished_at": time.time()})
+            with contextlib.suppress(OSError):  # on a full disk the job shows as lost
+                write_json(process.result_path, result | {"finished_at": time.time()})
     answer = _describe(process, request.key, process.read_state(), LogPiece("", 0))
     if survivors:
         return answer.model_copy(update={"error": f"still alive after SIGKILL: {_named(survivors)}"})

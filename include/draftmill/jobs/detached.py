@@ -156,9 +156,8 @@ class DetachedProcess:
             if self.alive():
                 return False
             if time.monotonic() > deadline:
-                raise TemporaryError(
-                    f"{self.folder}/life.lock is held by a process that cannot be found; `fuser -v` on it names the holder"
-                )
+                holder = life.holder() or "a process that cannot be found; `fuser -v` on it names the holder"
+                raise TemporaryError(f"{life.path} is held by {holder}")
             time.sleep(_POLL_S)
         try:
             self._launch(argv, spec, env or {}, life.fileno())

@@ -13,6 +13,8 @@ from draftmill.jobs.spill import trim_log
 from draftmill.jobs.step import ProgressSink
 
 EVERY_S = 3.0
+_GAP_S = 0.5
+"""New progress is told at once, but no more often than this."""
 _JOIN_S = 10
 
 
@@ -30,12 +32,14 @@ class Heartbeat:
         self._complained = False
         self._last = LastProgress()
         self._closed = threading.Event()
+        self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
     def __call__(self, message: str, **numbers: Number) -> None:
         """Keep the progress for the next beat."""
         self._last(message, **numbers)
+        self._news.set()
 
     @property
     def at_home(self) -> bool:
@@ -45,15 +49,18 @@ class Heartbeat:
     def close(self) -> None:
         """Write the last beat and end the thread."""
         self._closed.set()
+        self._news.set()
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
         ending = False
-        while True:
+        while not ending:
             self._try_beat()
-            if ending:
-                return
-            ending = self._closed.wait(EVERY_S)
+            if not self._closed.wait(_GAP_S):
+                self._news.wait(EVERY_S - _GAP_S)
+            self._news.clear()
+            ending = self._closed.is_set()
+        self._try_beat()
 
     def _try_beat(self) -> None:
         """Beat; a full disk must end neither this thread nor the work, which has its own way of meeting it."""

@@ -41,7 +41,8 @@ def _of_disk(error: OSError) -> Outcome | None:
     return Outcome(ExitCode.TEMPORARY, f"the disk is full{where} ({os.strerror(error.errno)}); free space, then retry: it continues")
 
 
-def _of_error(error: BaseException) -> Outcome:
+def outcome_of(error: BaseException) -> Outcome:
+    """What an error means: the exit code it carries or deserves, and its sentence."""
     if isinstance(error, DraftmillError):
         return Outcome(error.exit_code, sentence(str(error)))
     if isinstance(error, KeyboardInterrupt):
@@ -67,7 +68,7 @@ def conclude(work: Callable[[], dict[str, Any]], stop: threading.Event) -> Outco
         result = work()
         orjson.dumps(result)  # a result that is no JSON must fail here, where it is reported
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - the border of a step
-        outcome = _of_error(error)
+        outcome = outcome_of(error)
         if stop.is_set() and outcome.exit_code is ExitCode.TEMPORARY:
             return Outcome(ExitCode.STOPPED, outcome.error, unexpected=outcome.unexpected)
         return outcome

@@ -17,7 +17,10 @@ class ProgressSink(Protocol):
     """Takes progress for people (terminal or log) and for the heartbeat."""
 
     def __call__(self, message: str, **numbers: float | int | str | None) -> None:
-        """`message` is a line for people; `numbers` are the same facts for machines (done, in_flight, tokens, tokens_per_s, eta_s, errors)."""
+        """`message` is a line for people; `numbers` are the same facts for machines.
+
+        Known names: done, in_flight, tokens, tokens_per_s, eta_s, errors. A message without numbers is an event, which every log shows.
+        """
 
 
 @dataclass

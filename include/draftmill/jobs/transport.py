@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import orjson
 from pydantic import ValidationError
 
-from draftmill.errors import DraftmillError, ExitCode
 from draftmill.jobs import control
 from draftmill.jobs.models import Message, StartRequest, StatusRequest, StopRequest
-from draftmill.jobs.outcome import sentence
+from draftmill.jobs.outcome import outcome_of, sentence
 
 USAGE = 64
 """Exit code of a request that cannot be understood (EX_USAGE)."""
@@ -54,11 +52,10 @@ def answer(action: str, text: bytes, program: Sequence[str] | None = None) -> tu
         from draftmill.spec.load import describe
 
         return USAGE, _error(f"job {action}: the request does not fit: {describe(error)}")
-    except DraftmillError as error:
-        return error.exit_code, _error(str(error))
     except Exception as error:  # noqa: BLE001 - the asker reads JSON, whatever happens
-        traceback.print_exc()
-        return ExitCode.TEMPORARY, _error(f"job {action}: unexpected {type(error).__name__}: {error}")
+        outcome = outcome_of(error)
+        sys.stderr.write(outcome.unexpected or "")
+        return outcome.exit_code, _error(outcome.error or "")
 
 
 def _error(text: str) -> bytes:
