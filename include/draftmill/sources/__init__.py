@@ -1,1 +1,1 @@
-"""Rows from a hub or from local files, and one adapter per published schema that turns a row into chat messages."""
+"""Rows from a hub, JSON, JSONL or Parquet, and one adapter per published schema that makes conversations of them."""

@@ -1,0 +1,70 @@
+"""What a prompts file was made from, as a digest: the same digest means that making it again would give the same file."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from draftmill.files import read_json
+from draftmill.layout import CampaignFolder
+from draftmill.prompts.tokenizer import TokenizerRequest, files_hash
+from draftmill.sources.locate import Located
+from draftmill.spec.plan import DatasetPlan, Plan
+from draftmill.spec.results import PrepareResult
+
+SCHEMA = 1
+"""Raised when the same request would give another file: ids, order or rendering have changed."""
+
+
+def source_digest(plan: Plan, dataset: DatasetPlan, located: list[Located]) -> str:
+    """A digest of everything that decides which ids a data set has and in which order."""
+    value = [
+        SCHEMA,
+        plan.seed,
+        dataset.adapter,
+        dataset.columns,
+        dataset.turns,
+        [[source.source.adapter, source.identity] for source in located],
+    ]
+    return _digest(value)
+
+
+def request_digest(plan: Plan, dataset: DatasetPlan, located: list[Located], tokenizer: TokenizerRequest) -> str:
+    """A digest of everything that decides what is in the prompts file."""
+    value = [
+        source_digest(plan, dataset, located),
+        dataset.max_prompts,
+        dataset.max_prompt_tokens,
+        dataset.max_new_tokens,
+        plan.special_token_text,
+        files_hash(Path(tokenizer.folder)),
+        tokenizer.tokenizer_class,
+        tokenizer.round_trip,
+        tokenizer.template_kwargs,
+        tokenizer.context_length,
+    ]
+    return _digest(value)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def reusable(folder: CampaignFolder, dataset: str, request: str) -> PrepareResult | None:
+    """The result of the prompts file that is there, where it was made from the same request and is still whole."""
+    meta = read_json(folder.prompts_meta(dataset))
+    path = folder.prompts(dataset)
+    if not isinstance(meta, dict) or meta.get("request") != request or not path.is_file() or path.stat().st_size != meta.get("bytes"):
+        return None
+    return PrepareResult(
+        dataset=dataset,
+        prompts=meta["prompts"],
+        rows_read=meta["rows_read"],
+        rows_used=meta["rows_used"],
+        skipped=meta["skipped"],
+        reused=True,
+        path=str(path),
+    )

@@ -1,0 +1,107 @@
+"""The first pass over a source: which rows can be used, and where each stands in the work order. No tokenizer yet."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from draftmill.prompts.canonical import encode_selection
+from draftmill.prompts.select import selector
+from draftmill.prompts.spill import Spill
+from draftmill.sources.adapters import Adapter, make_adapter
+from draftmill.sources.chat import SkipRow
+from draftmill.sources.readers.json_lines import DAMAGED
+from draftmill.sources.units import Unit, read_unit
+from draftmill.spec.dataset import Turns
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """What to do with the rows of a data set. Every process makes the same of the same request."""
+
+    adapters: tuple[str, ...]
+    """Adapter of each source, by the source's number."""
+    columns: tuple[tuple[str, str], ...]
+    turns: Turns
+    seed: int
+    keep: int | None
+    buckets: int
+    folder: str
+
+
+@dataclass
+class ScanCounts:
+    """What a unit held: rows_read = usable + sum(skipped). `threshold`: keys above it are not all among the candidates."""
+
+    rows_read: int = 0
+    usable: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    repaired: Counter[str] = field(default_factory=Counter)
+    threshold: bytes | None = None
+
+    def add(self, other: ScanCounts) -> None:
+        """Take the counts of another unit in."""
+        self.rows_read += other.rows_read
+        self.usable += other.usable
+        self.skipped.update(other.skipped)
+        self.repaired.update(other.repaired)
+        if other.threshold is not None:
+            self.threshold = other.threshold if self.threshold is None else min(self.threshold, other.threshold)
+
+
+def scan_unit(request: ScanRequest, unit: Unit) -> ScanCounts:
+    """Read a unit and spill what is usable. Raises PermanentError where none of its rows has a column of the schema."""
+    return _scanner(request).scan(unit)
+
+
+@functools.lru_cache(maxsize=1)
+def _scanner(request: ScanRequest) -> _Scanner:
+    """One scanner a process and request, so that its threshold carries over from unit to unit."""
+    return _Scanner(request)
+
+
+class _Scanner:
+    def __init__(self, request: ScanRequest) -> None:
+        self._adapters = [make_adapter(name, dict(request.columns)) for name in request.adapters]
+        self._select = [selector(request.turns, adapter) for adapter in self._adapters]
+        self._seed = str(request.seed).encode()
+        self._spill = Spill(Path(request.folder), str(os.getpid()), request.buckets, request.keep)
+
+    def scan(self, unit: Unit) -> ScanCounts:
+        adapter, select = self._adapters[unit.source], self._select[unit.source]
+        counts = ScanCounts()
+        strangers: set[str] = set()
+        for row in read_unit(unit, adapter.columns):
+            counts.rows_read += 1
+            try:
+                self._take(row, adapter, select, counts)
+            except SkipRow as skip:
+                counts.skipped[skip.reason] += 1
+                if skip.reason == "unknown_columns" and not strangers:
+                    strangers.update(map(str, row))
+        if strangers and counts.skipped["unknown_columns"] == counts.rows_read - counts.skipped["damaged_line"]:
+            adapter.check_columns(sorted(strangers), unit.label)
+        self._spill.flush()
+        counts.threshold = self._spill.threshold
+        return counts
+
+    def _take(self, row: Any, adapter: Adapter, select: Callable[[Iterable[Any]], Any], counts: ScanCounts) -> None:
+        if type(row) is not dict:
+            raise SkipRow("damaged_line" if row is DAMAGED else "not_an_object")
+        try:
+            conversation = adapter.conversation(row)
+            selection = select(conversation.messages)
+        except RecursionError:
+            raise SkipRow("nested_too_deeply") from None
+        payload, basis, repaired = encode_selection(selection, conversation.tools, conversation.identity)
+        row_id = hashlib.blake2b(basis, digest_size=16)
+        key = hashlib.blake2b(row_id.hexdigest().encode(), digest_size=8, key=self._seed)
+        self._spill.add(key.digest(), row_id.digest(), payload)
+        counts.usable += 1
+        counts.repaired.update(repaired)

@@ -1,0 +1,116 @@
+"""An external sort of prompts by order key: processes spill to buckets of a key range each, buckets are then sorted one at a time.
+
+Two files a bucket and process: `.rows` has candidates (key 8 bytes, id 16 bytes, length 4 bytes, payload), `.keys` has the key of every
+usable row, candidate or not. Rows have big-endian keys, so that bytes sort like
+numbers. Memory holds one bucket, whatever the size of the source.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_HEAD = struct.Struct(">8s16sI")
+_FLUSH_ROWS = 20_000
+_FLUSH_BYTES = 16 << 20
+BUCKET_BYTES = 32 << 20
+_MOST_BUCKETS = 1024
+
+
+def bucket_count(source_bytes: int) -> int:
+    """How many buckets (a power of two) keep one bucket's rows at about 32 MB."""
+    count = 1
+    while count < _MOST_BUCKETS and count * BUCKET_BYTES < source_bytes:
+        count *= 2
+    return count
+
+
+class Spill:
+    """One process's part of the sort.
+
+    keep: how many of the smallest keys matter; None keeps every candidate. `threshold` is the key from which candidates were left out.
+    """
+
+    def __init__(self, folder: Path, name: str, buckets: int, keep: int | None) -> None:
+        self._folder, self._name = folder, name
+        self._shift = 64 - (buckets.bit_length() - 1)
+        self._keep = keep
+        self._kept: list[bytes] = []
+        self._rows: dict[int, list[bytes]] = {}
+        self._rows_bytes = 0
+        self._keys: list[bytes] = []
+        self.threshold: bytes | None = None
+
+    def add(self, key: bytes, row_id: bytes, payload: bytes) -> None:
+        """Take one usable row."""
+        self._keys.append(key)
+        if self.threshold is None or key <= self.threshold:
+            self._candidate(key, row_id, payload)
+        if len(self._keys) >= _FLUSH_ROWS or self._rows_bytes >= _FLUSH_BYTES:
+            self.flush()
+
+    def _candidate(self, key: bytes, row_id: bytes, payload: bytes) -> None:
+        pieces = self._rows.setdefault(int.from_bytes(key, "big") >> self._shift, [])
+        pieces += (_HEAD.pack(key, row_id, len(payload)), payload)
+        self._rows_bytes += len(payload)
+        if self._keep is not None:
+            self._kept.append(key)
+            if len(self._kept) >= 2 * self._keep + _FLUSH_ROWS:
+                self._lower_threshold(self._keep)
+
+    def _lower_threshold(self, keep: int) -> None:
+        distinct = sorted(set(self._kept))
+        if len(distinct) > keep:
+            self.threshold = distinct[keep - 1]
+        self._kept = distinct[:keep]
+
+    def flush(self) -> None:
+        """Write what is held."""
+        for bucket, pieces in self._rows.items():
+            with (self._folder / f"{bucket:04d}-{self._name}.rows").open("ab") as stream:
+                stream.writelines(pieces)
+        self._rows, self._rows_bytes = {}, 0
+        self._flush_keys()
+
+    def _flush_keys(self) -> None:
+        import numpy as np
+
+        if not self._keys:
+            return
+        keys = np.sort(np.frombuffer(b"".join(self._keys), dtype=">u8").astype(np.uint64))
+        self._keys = []
+        numbers = (keys >> np.uint64(self._shift)) if self._shift < 64 else np.zeros(len(keys), np.uint64)
+        starts = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1]])
+        for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
+            with (self._folder / f"{int(numbers[start]):04d}-{self._name}.keys").open("ab") as stream:
+                stream.write(keys[start:end].tobytes())
+
+
+def candidates(folder: Path, buckets: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """All distinct candidates as (key, id, payload), by key. Of rows with one id the smallest payload is taken, on any machine the same."""
+    for bucket in range(buckets):
+        rows = sorted(row for path in folder.glob(f"{bucket:04d}-*.rows") for row in _read_rows(path))
+        last = b""
+        for row in rows:
+            if row[1] != last:
+                yield row
+            last = row[1]
+
+
+def _read_rows(path: Path) -> Iterator[tuple[bytes, bytes, bytes]]:
+    with path.open("rb") as stream:
+        while head := stream.read(_HEAD.size):
+            key, row_id, length = _HEAD.unpack(head)
+            yield key, row_id, stream.read(length)
+
+
+def distinct_keys(folder: Path, buckets: int) -> Iterator[tuple[Any, Any]]:
+    """The distinct keys of all usable rows, in order, in pieces: uint64 keys and how many rows each has."""
+    import numpy as np
+
+    for bucket in range(buckets):
+        parts = [np.fromfile(path, dtype=np.uint64) for path in folder.glob(f"{bucket:04d}-*.keys")]
+        if parts:
+            yield np.unique(np.concatenate(parts), return_counts=True)

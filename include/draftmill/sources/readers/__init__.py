@@ -1,0 +1,1 @@
+"""Rows out of files, one after another, in flat memory."""

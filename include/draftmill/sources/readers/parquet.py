@@ -1,0 +1,43 @@
+"""Parquet, row group by row group, only the columns that are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from draftmill.errors import PermanentError
+from draftmill.sources.readers.files import open_raw, reading
+
+_BATCH_ROWS = 1024
+
+
+def _open(path: str, stream: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(stream, pre_buffer=False)
+    except (pa.ArrowException, ValueError) as error:
+        raise PermanentError(f"{path}: is no whole Parquet file ({' '.join(str(error).split())}); fetch the file again") from None
+
+
+def row_groups(path: str) -> tuple[list[str], list[int]]:
+    """The file's columns, and the rows of each row group."""
+    with reading(path), open_raw(path) as stream:
+        file = _open(path, stream)
+        meta = file.metadata
+        return list(file.schema_arrow.names), [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
+
+
+def read_parquet(path: str, columns: tuple[str, ...], start: int, end: int) -> Iterator[dict[str, Any]]:
+    """The rows of row groups [start, end) as plain Python, without columns that are not in `columns`."""
+    import pyarrow as pa
+
+    with reading(path), open_raw(path) as stream:
+        file = _open(path, stream)
+        wanted = [name for name in file.schema_arrow.names if name in columns]
+        try:
+            for batch in file.iter_batches(_BATCH_ROWS, list(range(start, end)), wanted, use_threads=False):
+                yield from batch.to_pylist()
+        except pa.ArrowException as error:
+            raise PermanentError(f"{path}: damaged Parquet ({' '.join(str(error).split())}); fetch the file again") from None
