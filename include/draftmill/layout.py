@@ -9,7 +9,7 @@ WORKSPACE/
     plan.json                      what the last run asked for
     prompts/DATASET.jsonl          prompts in work order;   DATASET.meta.json: where they came from
     journal/DATASET.jsonl          responses, append-only;  DATASET.lock: the one writer
-    records/DATASET.jsonl          token-exact training rows of one data set; DATASET.meta.json
+    records/DATASET.jsonl          training rows of one data set: heads; DATASET.ids: token ids; DATASET.meta.json
     corpus/                        the merged corpus and its manifest
     jobs/TASK[/DATASET]/           spec, pid, log, heartbeat, result of a detached job
 ```

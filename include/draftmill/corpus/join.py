@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from draftmill.corpus.prompt_index import PromptIndex
 from draftmill.corpus.prompts_meta import PromptsMeta
-from draftmill.corpus.record import Head
+from draftmill.corpus.record import Head, Row
 from draftmill.generation.response import Response
-from draftmill.prompts.prompt import input_hash
+from draftmill.prompts.prompt import content_id
 
 if TYPE_CHECKING:
     from draftmill.corpus.record import Ids
 
-NO_TOKEN_IDS = "no_token_ids"
+NO_OUTPUT_IDS = "no_output_ids"
 PROMPT_MISSING = "prompt_missing"
 NO_INPUT_HASH = "no_input_hash"
 OTHER_PROMPT = "other_prompt"
@@ -30,24 +30,6 @@ class Refused(Exception):  # noqa: N818 - an outcome, not a fault of the program
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A row in the making: `ids` is prompt ids + output ids, shape [head.tokens]."""
-
-    head: Head
-    ids: Ids
-
-    @property
-    def prompt_ids(self) -> Ids:
-        """What was sent, shape [prompt_tokens]."""
-        return self.ids[: self.head.prompt_tokens]
-
-    @property
-    def output_ids(self) -> Ids:
-        """What came back, shape [completion_tokens]."""
-        return self.ids[self.head.prompt_tokens :]
-
-
 def _sent_ids(response: Response, prompts: PromptIndex) -> list[int]:
     if response.input_ids is not None:
         return response.input_ids
@@ -57,26 +39,22 @@ def _sent_ids(response: Response, prompts: PromptIndex) -> list[int]:
     return prompt.input_ids
 
 
-def join(response: Response, prompts: PromptIndex, meta: PromptsMeta, dataset: str) -> Joined:
+def join(response: Response, prompts: PromptIndex, meta: PromptsMeta, dataset: str) -> Row:
     """Training ids of a response: what was sent and what came back, neither decoded nor encoded.
 
     Raises Refused where there are no ids or no hash to check them by (rows of older layouts), where the prompt is gone, where it is not
     the one that was sent (another tokenizer, template or source revision has rendered it since), where the row contradicts itself, or
     where an id lies outside the vocabulary.
     """
-    import numpy as np
-
     if not response.output_ids:
-        raise Refused(NO_TOKEN_IDS)
+        raise Refused(NO_OUTPUT_IDS)
     if not response.input_hash:
         raise Refused(NO_INPUT_HASH)
-    sent = _sent_ids(response, prompts)
     if len(response.output_ids) != response.completion_tokens or response.finish_reason not in {"stop", "length"}:
         raise Refused(INCONSISTENT)
-    wide = np.array(sent + response.output_ids, dtype=np.int64)
-    if wide.size and not 0 <= int(wide.min()) <= int(wide.max()) < meta.vocab_size:
-        raise Refused(OUTSIDE_VOCABULARY)
-    if input_hash(sent) != response.input_hash:
+    sent = _sent_ids(response, prompts)
+    ids = _int32(sent, response.output_ids, meta.vocab_size)
+    if content_id(ids[: len(sent)].tobytes()) != response.input_hash:
         raise Refused(OTHER_PROMPT)
     head = Head(
         id=response.id,
@@ -87,4 +65,17 @@ def join(response: Response, prompts: PromptIndex, meta: PromptsMeta, dataset: s
         completion_tokens=response.completion_tokens,
         finish_reason=response.finish_reason,
     )
-    return Joined(head, wide.astype(np.int32))
+    return Row(head, ids)
+
+
+def _int32(sent: list[int], received: list[int], vocab_size: int) -> Ids:
+    """Both lists as one array; Refused where an id is not in [0, vocab_size)."""
+    import numpy as np
+
+    try:
+        ids = np.fromiter(chain(sent, received), dtype="<i4", count=len(sent) + len(received))
+    except OverflowError:
+        raise Refused(OUTSIDE_VOCABULARY) from None
+    if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
+        raise Refused(OUTSIDE_VOCABULARY)
+    return ids

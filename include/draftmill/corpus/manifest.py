@@ -100,8 +100,8 @@ def _datasets(ctx: StepContext, request: MergeRequest, table: pd.DataFrame) -> d
             "finish_reasons": meta.finish_reasons,
             "samplings": meta.samplings,
             "prompts_sha256": meta.prompts["sha256"],
-            "journal_sha256": meta.journal["sha256"],
-            "records_sha256": meta.sha256,
+            "journal": meta.journal.model_dump(exclude={"mtime_ns"}),
+            "records_sha256": {"heads": meta.heads.sha256, "ids": meta.ids.sha256},
         }
     return described
 
@@ -124,9 +124,12 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path not in own)
 
 
-def write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Hash the files, write the manifest and its witness. Returns the manifest with its own hash as `sha256`."""
-    files = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for path in files_below(folder)}
+def write_manifest(folder: Path, manifest: dict[str, Any], hashes: dict[Path, str]) -> dict[str, Any]:
+    """Write the manifest and its witness; files not in `hashes` are hashed here. Returns the manifest with its own hash as `sha256`."""
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": hashes.get(path) or sha256_file(path)}
+        for path in files_below(folder)
+    }
     text = orjson.dumps({**manifest, "files": files}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     manifest_path(folder).write_bytes(text)
     sha256 = hashlib.sha256(text).hexdigest()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftmill.corpus.disk import room_needed
 from draftmill.corpus.exports.plan import Exports
-from draftmill.corpus.exports.sink import Row, Sink
+from draftmill.corpus.exports.sink import Sink
 from draftmill.corpus.manifest import build_manifest, intact, manifest_path, read_manifest, write_manifest
-from draftmill.corpus.record_set import only_one
+from draftmill.corpus.records import RecordsReader
+from draftmill.corpus.records_meta import only_one
 from draftmill.corpus.request import MergeRequest, gather
-from draftmill.corpus.selection import FATES, HELD_OUT, TRAIN, Selector, Source
+from draftmill.corpus.selection import FATES, HELD_OUT, TRAIN, Selector
 from draftmill.corpus.versions import Versions
 from draftmill.errors import PermanentError
 from draftmill.jobs.step import StepContext
@@ -53,6 +55,7 @@ class Merge:
         self.ctx = ctx
         self.request = request
         self.folder = folder
+        self.hashes: dict[Path, str] = {}
 
     def build(self, parent: Path | None) -> dict[str, Any]:
         """Select, write, describe. Returns the manifest with its own hash added."""
@@ -62,7 +65,7 @@ class Merge:
         if (table["fate"] == HELD_OUT).any():
             self._write(table, HELD_OUT, exports.held_out_sinks())
         manifest = build_manifest(self.ctx, self.request, table, exports, parent)
-        return write_manifest(self.folder, manifest)
+        return write_manifest(self.folder, manifest, self.hashes)
 
     def _select(self) -> pd.DataFrame:
         selector = Selector(self.ctx.plan.corpus, self.ctx.plan.seed)
@@ -72,16 +75,20 @@ class Merge:
             selector.read(number, source)
         table = selector.table()
         if not (table["fate"] == TRAIN).any():
-            fates = ", ".join(f"{FATES[fate]} {count}" for fate, count in table["fate"].value_counts().items())
+            fates = ", ".join(f"{FATES[fate]} {count}" for fate, count in Counter(table["fate"].tolist()).items())
             raise PermanentError(f"merge: no row is left for training ({fates}); see the campaign's corpus policy")
         return table
 
     def _write(self, table: pd.DataFrame, fate: int, sinks: list[Sink]) -> None:
         chosen = table[table["fate"] == fate]
         total, done, last = len(chosen), 0, time.monotonic()
-        with Records(self.request.sources) as records:
-            for source, offset, size in zip(chosen["source"], chosen["offset"], chosen["size"], strict=True):
-                row = Row(records.line(source, offset, size))
+        places = zip(*(chosen[name].tolist() for name in ("source", "head_offset", "head_size", "first_id")), strict=True)
+        with contextlib.ExitStack() as stack:
+            readers = [stack.enter_context(RecordsReader(source.path)) for source in self.request.sources]
+            for sink in sinks:
+                stack.enter_context(sink)
+            for source, head_offset, head_size, first_id in places:
+                row = readers[source].row(head_offset, head_size, first_id)
                 for sink in sinks:
                     sink.add(row)
                 done += 1
@@ -90,28 +97,7 @@ class Merge:
                     self.ctx.check_stop()
                     self.ctx.progress(f"{FATES[fate]}: {done} of {total} rows written", done=done, total=total)
         for sink in sinks:
-            sink.close()
-
-
-class Records:
-    """Random access to the lines of all records files."""
-
-    def __init__(self, sources: list[Source]) -> None:
-        self._paths = [source.path for source in sources]
-        self._descriptors: list[int] = []
-
-    def __enter__(self) -> Records:
-        for path in self._paths:
-            self._descriptors.append(os.open(path, os.O_RDONLY))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in self._descriptors:
-            os.close(descriptor)
-
-    def line(self, source: int, offset: int, size: int) -> bytes:
-        """The `size` bytes at `offset` of source number `source`."""
-        return os.pread(self._descriptors[source], size, offset)
+            self.hashes.update(sink.hashes)
 
 
 def _result(ctx: StepContext, manifest: dict[str, Any], reused: bool) -> dict[str, Any]:

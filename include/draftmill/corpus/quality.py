@@ -1,99 +1,100 @@
-"""Doubts about a response, each with a name, and what the campaign's policy makes of them.
-
-All measures are taken on token ids; only the search for replacement characters looks at text, see draftmill.corpus.characters.
-"""
+"""Doubts about a response, each with a name, and what the campaign's policy makes of them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from draftmill.corpus.join import Joined
+from draftmill.corpus.near_duplicates import NearDuplicates
 from draftmill.corpus.prompts_meta import PromptsMeta
-from draftmill.corpus.repetition import is_degenerate
+from draftmill.corpus.record import Row
+from draftmill.corpus.repetition import is_degenerate, phrase_hashes
 from draftmill.spec.policy import QualityPolicy
 
 if TYPE_CHECKING:
     from draftmill.corpus.record import Ids
-
-EMPTY = "empty"
-TRUNCATED = "truncated"
-UNCLOSED_REASONING = "unclosed_reasoning"
-REPETITION = "repetition"
-REPLACEMENT_CHARACTERS = "replacement_characters"
-NEAR_DUPLICATES = "near_duplicates"
-
-Test = Callable[[Joined], bool]
+    from draftmill.corpus.repetition import Hashes
 
 
-def is_truncated(row: Joined) -> bool:
+@dataclass(frozen=True)
+class Answer:
+    """A row under test, with what several tests need."""
+
+    row: Row
+
+    @cached_property
+    def phrases(self) -> Hashes:
+        """Hashes of all runs of eight tokens of the answer."""
+        return phrase_hashes(self.row.output_ids)
+
+
+Test = Callable[[Answer], bool]
+
+
+def is_truncated(answer: Answer) -> bool:
     """Cut at max_new_tokens."""
-    return row.head.finish_reason == "length"
+    return answer.row.head.finish_reason == "length"
 
 
 class Emptiness:
-    """Answers without a token that says something: nothing at all, or control tokens only."""
+    """Finds answers without a token that says something: control tokens only."""
 
     def __init__(self, meta: PromptsMeta) -> None:
-        self.silent = sorted({*meta.special_token_ids, *meta.eos_token_ids})
+        self.silent = frozenset(meta.special_token_ids) | frozenset(meta.eos_token_ids)
 
-    def __call__(self, row: Joined) -> bool:
-        """Whether the answer is empty. Nearly every answer speaks within its first tokens, so the rest is looked at only when they do not."""
-        import numpy as np
-
-        return bool(np.isin(row.output_ids[:8], self.silent).all() and np.isin(row.output_ids, self.silent).all())
+    def __call__(self, answer: Answer) -> bool:
+        """Whether the answer is empty. Nearly every answer speaks within its first tokens; only the others are looked at whole."""
+        ids = answer.row.output_ids
+        return self.silent.issuperset(ids[:8].tolist()) and self.silent.issuperset(ids.tolist())
 
 
 class OpenReasoning:
-    """Answers that end inside their reasoning: the last of the two tags, prompt included, opens it.
+    """Finds answers that end inside their reasoning: the last of the two tags opens it.
 
-    The prompt counts because many chat templates open the reasoning in the generation prompt.
+    The tags of the prompt count, because many chat templates open the reasoning in the generation prompt.
     """
 
     def __init__(self, meta: PromptsMeta) -> None:
         self.opening = meta.think_ids.get("<think>", -1)
         self.closing = meta.think_ids.get("</think>", -1)
 
-    def __call__(self, row: Joined) -> bool:
+    def __call__(self, answer: Answer) -> bool:
         """Whether reasoning is still open at the end; False for a model without the tags."""
-        last_open = last_position(row.ids, self.opening)
-        return last_open > last_position(row.ids, self.closing)
+        return last_position(answer.row.ids, self.opening) > last_position(answer.row.ids, self.closing)
 
 
 def last_position(ids: Ids, token: int) -> int:
     """Index of the last occurrence of `token`, -1 where there is none."""
-    import numpy as np
-
-    places = np.flatnonzero(ids == token)
+    places = (ids == token).nonzero()[0]
     return int(places[-1]) if len(places) else -1
+
+
+def standard_tests(meta: PromptsMeta) -> dict[str, Test]:
+    """The tests that need nothing but token ids, by the policy field that decides about their findings."""
+    near_duplicates = NearDuplicates()
+    return {
+        "empty": Emptiness(meta),
+        "truncated": is_truncated,
+        "unclosed_reasoning": OpenReasoning(meta),
+        "repetition": lambda answer: is_degenerate(answer.row.output_ids, answer.phrases),
+        "near_duplicates": lambda answer: near_duplicates(answer.phrases),
+    }
 
 
 @dataclass
 class Quality:
-    """Applies the tests in order and keeps the account: what was flagged, and what was dropped for which first reason."""
+    """Applies the tests in order and keeps the account: every doubt, whether the row was dropped for it or not."""
 
     policy: QualityPolicy
     tests: dict[str, Test]
     flagged: Counter[str] = field(default_factory=Counter)
 
-    def doubt(self, row: Joined) -> str | None:
-        """The first reason to drop this row, or None. Every doubt is counted in `flagged`, dropped for or not."""
-        reason = None
-        for name, test in self.tests.items():
-            if test(row):
-                self.flagged[name] += 1
-                if reason is None and getattr(self.policy, name) == "drop":
-                    reason = name
-        return reason
-
-
-def standard_tests(meta: PromptsMeta) -> dict[str, Test]:
-    """The tests that need nothing but token ids."""
-    return {
-        EMPTY: Emptiness(meta),
-        TRUNCATED: is_truncated,
-        UNCLOSED_REASONING: OpenReasoning(meta),
-        REPETITION: lambda row: is_degenerate(row.output_ids),
-    }
+    def reason_to_drop(self, row: Row) -> str | None:
+        """The first doubt for which the policy says drop, or None."""
+        answer = Answer(row)
+        found = [name for name, test in self.tests.items() if test(answer)]
+        self.flagged.update(found)
+        return next((name for name in found if getattr(self.policy, name) == "drop"), None)

@@ -9,11 +9,10 @@ from typing import Any
 import orjson
 
 from draftmill.corpus.prompts_meta import read_prompts_meta
-from draftmill.corpus.record_set import SCHEMA, RecordsMeta, read_meta
+from draftmill.corpus.records_meta import SCHEMA, RecordsMeta, read_meta
 from draftmill.corpus.selection import Source
 from draftmill.corpus.tokenize import request_digest
 from draftmill.errors import PermanentError
-from draftmill.files import sha256_file
 from draftmill.jobs.step import StepContext
 from draftmill.spec.plan import Plan
 
@@ -69,10 +68,12 @@ def gather(ctx: StepContext) -> MergeRequest:
 
 
 def _is_current(ctx: StepContext, meta: RecordsMeta) -> bool:
+    """Whether tokenizing again would change nothing. A journal of the same size and time is taken for the same; any other is hashed."""
     journal = ctx.folder.journal(meta.dataset)
     if not journal.is_file():
         return False
-    return meta.request == request_digest(ctx.plan, read_prompts_meta(ctx.folder, meta.dataset), sha256_file(journal))
+    prompts = read_prompts_meta(ctx.folder, meta.dataset)
+    return meta.request == request_digest(ctx.plan, prompts, meta.journal.same_or_hash(journal))
 
 
 def _check_same_model(sources: list[Source]) -> None:
@@ -91,7 +92,7 @@ def _digest(plan: Plan, sources: list[Source], faults: dict[str, str]) -> str:
         MERGE_SCHEMA,
         SCHEMA,
         plan.model_dump(exclude={"datasets_at_once", "merge_partial", "description"}),
-        {source.name: [source.meta.request, source.meta.sha256] for source in sources},
+        {source.name: source.meta.model_dump() for source in sources},
         faults,
     ]
     return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()

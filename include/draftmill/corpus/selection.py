@@ -1,20 +1,20 @@
 """Which records make the corpus, and in which order.
 
-One pass over the heads of all records fills a table of about 40 bytes a row; the rows themselves stay on disk. The order is that of a
+One pass over the heads of all records fills a table of 42 bytes a row; the rows themselves stay on disk. The order is that of a
 keyed hash of the id, so it depends on the seed and on nothing else: more responses never reshuffle those that were there.
 """
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftmill.corpus.record import DamagedRecord, Head, parse_head
-from draftmill.corpus.record_set import RecordsMeta
+from draftmill.corpus.record import Head
+from draftmill.corpus.records import RecordsReader
+from draftmill.corpus.records_meta import RecordsMeta, is_whole
 from draftmill.errors import PermanentError
 from draftmill.prompts.prompt import order_key
 from draftmill.prompts.split import is_held_out
@@ -43,9 +43,10 @@ class Source:
 
 _COLUMNS = {
     "key": "Q",
-    "offset": "Q",
-    "size": "I",
     "source": "H",
+    "head_offset": "Q",
+    "head_size": "I",
+    "first_id": "Q",
     "prompt_tokens": "I",
     "completion_tokens": "I",
     "truncated": "B",
@@ -54,7 +55,7 @@ _COLUMNS = {
 
 
 class Selector:
-    """Fills the table, one records file after the other."""
+    """Fills the table, one data set after the other."""
 
     def __init__(self, policy: CorpusPolicy, seed: int) -> None:
         self.policy = policy
@@ -62,32 +63,27 @@ class Selector:
         self._columns = {name: array(code) for name, code in _COLUMNS.items()}
 
     def read(self, number: int, source: Source) -> None:
-        """Add the rows of source `number`. PermanentError where its file is not the one that its meta describes."""
-        digest = hashlib.sha256()
-        offset = 0
+        """Add the rows of source `number`. PermanentError where its files are not those that its meta describes."""
+        if not is_whole(source.path, source.meta):
+            raise PermanentError(f"{source.path}: its records are not what was written; tokenize {source.name} again")
         weight = self.policy.weights.get(source.name, 1.0)
-        try:
-            with source.path.open("rb") as stream:
-                for line in stream:
-                    digest.update(line)
-                    self._add(parse_head(line), number, offset, len(line), weight)
-                    offset += len(line)
-        except (OSError, DamagedRecord) as error:
-            raise PermanentError(f"{source.path}: cannot be read ({error}); tokenize {source.name} again") from None
-        if digest.hexdigest() != source.meta.sha256:
-            raise PermanentError(f"{source.path}: differs from what was written; tokenize {source.name} again")
+        first_id = 0
+        with RecordsReader(source.path) as reader:
+            for offset, size, head in reader.heads():
+                self._add(
+                    key=int(order_key(self.seed, f"shuffle {head.id}"), 16),
+                    source=number,
+                    head_offset=offset,
+                    head_size=size,
+                    first_id=first_id,
+                    prompt_tokens=head.prompt_tokens,
+                    completion_tokens=head.completion_tokens,
+                    truncated=head.finish_reason == "length",
+                    fate=self._fate(head, weight),
+                )
+                first_id += head.tokens
 
-    def _add(self, head: Head, number: int, offset: int, size: int, weight: float) -> None:
-        values = {
-            "key": int(order_key(self.seed, f"shuffle {head.id}"), 16),
-            "offset": offset,
-            "size": size,
-            "source": number,
-            "prompt_tokens": head.prompt_tokens,
-            "completion_tokens": head.completion_tokens,
-            "truncated": head.finish_reason == "length",
-            "fate": self._fate(head, weight),
-        }
+    def _add(self, **values: int) -> None:
         for name, value in values.items():
             self._columns[name].append(value)
 
@@ -96,7 +92,7 @@ class Selector:
             return TOO_LONG
         if weight < 1 and int(order_key(self.seed, f"weight {head.id}"), 16) >= weight * 2**64:
             return NOT_SAMPLED
-        if is_held_out(self.seed, head.conversation or head.id, self.policy.held_out_fraction):
+        if is_held_out(head.conversation or head.id, self.seed, self.policy.held_out_fraction):
             return HELD_OUT
         return TRAIN
 
@@ -106,7 +102,7 @@ class Selector:
         import pandas as pd
 
         frame = pd.DataFrame({name: np.frombuffer(column, dtype=column.typecode) for name, column in self._columns.items()})
-        frame = frame.sort_values(["key", "source", "offset"], kind="stable", ignore_index=True)
+        frame = frame.sort_values(["key", "source", "first_id"], kind="stable", ignore_index=True)
         # Equal 64-bit keys of different ids are as good as impossible (2e-9 at a hundred thousand rows).
         doubled = frame["key"].duplicated() & (frame["fate"] != TOO_LONG)
         frame.loc[doubled, "fate"] = DOUBLED_ID

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from draftmill.corpus.join import Joined
+from draftmill.corpus.record import Row
 from draftmill.errors import PermanentError
 from draftmill.generation.response import Response
 from draftmill.spec.policy import QualityPolicy
@@ -39,7 +39,7 @@ class Tally:
         if len(names) < NAMED_IDS:
             names.append(response.id)
 
-    def keep(self, response: Response, row: Joined) -> None:
+    def keep(self, response: Response, row: Row) -> None:
         """Count a row that does."""
         self.rows_kept += 1
         self.loss_tokens += row.head.completion_tokens

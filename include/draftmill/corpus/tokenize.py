@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from draftmill.corpus.join import Refused, join
 from draftmill.corpus.prompt_index import PromptIndex
 from draftmill.corpus.prompts_meta import PromptsMeta, read_prompts_meta
 from draftmill.corpus.quality import Quality, standard_tests
-from draftmill.corpus.record import encode
-from draftmill.corpus.record_set import SCHEMA, RecordsMeta, is_whole, only_one, read_meta
+from draftmill.corpus.record import Row
+from draftmill.corpus.records import RecordsWriter
+from draftmill.corpus.records_meta import SCHEMA, FileMark, JournalMark, RecordsMeta, is_whole, only_one, read_meta
 from draftmill.corpus.tally import Tally, tally_warnings
 from draftmill.errors import PermanentError
-from draftmill.files import atomic_writer, sha256_file, write_json
+from draftmill.files import write_json
 from draftmill.generation.journal import read_responses
 from draftmill.generation.response import Response
 from draftmill.jobs.step import StepContext
@@ -41,13 +43,13 @@ def run(ctx: StepContext) -> dict[str, Any]:
         journal = ctx.folder.journal(dataset)
         if not journal.is_file():
             raise PermanentError(f"{journal}: no such file; generate {dataset} first")
-        journal_sha256 = sha256_file(journal)
-        request = request_digest(ctx.plan, prompts, journal_sha256)
+        mark = JournalMark.of(journal)
+        request = request_digest(ctx.plan, prompts, mark.sha256)
         known = read_meta(ctx.folder, dataset)
         if known and known.request == request and is_whole(path, known):
             ctx.progress(f"{dataset}: nothing changed, {known.rows_kept} records kept from before", done=known.rows_kept)
             return _result(known, path)
-        meta = Tokenizer(ctx, prompts, request, journal_sha256).build(path)
+        meta = Tokenizer(ctx, prompts, request, mark).build(path)
         write_json(ctx.folder.records_meta(dataset), meta.model_dump())
         return _result(meta, path)
 
@@ -73,56 +75,53 @@ def _result(meta: RecordsMeta, path: Path) -> dict[str, Any]:
 class Tokenizer:
     """One build of a records file."""
 
-    def __init__(self, ctx: StepContext, prompts: PromptsMeta, request: str, journal_sha256: str) -> None:
+    def __init__(self, ctx: StepContext, prompts: PromptsMeta, request: str, mark: JournalMark) -> None:
         self.ctx = ctx
         self.dataset = ctx.dataset.name
         self.prompts = prompts
         self.request = request
-        self.journal_sha256 = journal_sha256
+        self.mark = mark
         self.quality = Quality(ctx.plan.quality, standard_tests(prompts))
         self.tally = Tally()
+        self.journal: Counter[str] = Counter()
 
     def build(self, path: Path) -> RecordsMeta:
         """Write the records to `path`, whole or not at all, and describe them."""
-        digest = hashlib.sha256()
-        size = 0
-        with atomic_writer(path) as stream:
-            for line in self._lines():
-                stream.write(line)
-                digest.update(line)
-                size += len(line)
+        with RecordsWriter(path) as writer:
+            for row in self._rows():
+                writer.add(row)
             for warning in tally_warnings(self.dataset, self.tally, self.quality.flagged, self.ctx.plan.quality):
                 self.ctx.progress(f"{self.dataset}: warning: {warning}")
-        return self._describe(digest.hexdigest(), size)
+        return self._describe(writer)
 
-    def _lines(self) -> Iterator[bytes]:
-        journal = self.ctx.folder.journal(self.dataset)
+    def _rows(self) -> Iterator[Row]:
+        """The rows to keep, in the order of the journal."""
         last = time.monotonic()
         with PromptIndex(self.ctx.folder.prompts(self.dataset), self.ctx.plan.seed) as prompts:
-            for response in read_responses(journal):
+            for response in read_responses(self.ctx.folder.journal(self.dataset), self.journal):
                 self.ctx.check_stop()
                 self.tally.rows_in += 1
-                line = self._line(response, prompts)
-                if line is not None:
-                    yield line
+                row = self._judged(response, prompts)
+                if row is not None:
+                    self.tally.keep(response, row)
+                    yield row
                 if time.monotonic() - last > PROGRESS_S:
                     last = time.monotonic()
                     self.ctx.progress(f"{self.dataset}: {self.tally.rows_in} responses read", done=self.tally.rows_in)
 
-    def _line(self, response: Response, prompts: PromptIndex) -> bytes | None:
+    def _judged(self, response: Response, prompts: PromptIndex) -> Row | None:
         try:
             row = join(response, prompts, self.prompts, self.dataset)
         except Refused as refused:
             self.tally.drop(response, refused.reason)
             return None
-        reason = self.quality.doubt(row)
-        if reason:
+        reason = self.quality.reason_to_drop(row)
+        if reason is not None:
             self.tally.drop(response, reason)
             return None
-        self.tally.keep(response, row)
-        return encode(row.head, row.ids)
+        return row
 
-    def _describe(self, sha256: str, size: int) -> RecordsMeta:
+    def _describe(self, writer: RecordsWriter) -> RecordsMeta:
         tally = self.tally
         return RecordsMeta(
             request=self.request,
@@ -135,11 +134,11 @@ class Tokenizer:
             loss_tokens=tally.loss_tokens,
             total_tokens=tally.total_tokens,
             finish_reasons=dict(tally.finish_reasons),
-            sha256=sha256,
-            bytes=size,
+            heads=FileMark(size=writer.heads.size, sha256=writer.heads.sha256),
+            ids=FileMark(size=writer.ids.size, sha256=writer.ids.sha256),
             model=self.prompts.model,
             prompts=self.prompts.model_dump(),
-            journal={"sha256": self.journal_sha256},
+            journal=self.mark.model_copy(update={"lines": dict(self.journal)}),
             servers=dict(tally.servers),
             samplings=tally.samplings_by_rows(),
         )

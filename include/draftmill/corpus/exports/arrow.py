@@ -7,14 +7,12 @@ Written here batch by batch: the library's own way goes through a second copy of
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
-from draftmill.corpus.exports.sink import Row
+from draftmill.corpus.exports.file import ExportFile
+from draftmill.corpus.record import Row
 from draftmill.files import write_json
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 COLUMNS = ("input_ids", "loss_mask", "seq_len")
 
@@ -35,67 +33,65 @@ class ArrowSink:
     """Writes one split. In memory: one batch."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hashes: dict[Path, str] = {}
+        self._shards: list[ExportFile] = []
+        self._shard_tokens = 0
+        self._batch: list[Row] = []
+        self._batch_tokens = 0
+
+    def __enter__(self) -> ArrowSink:
         import pyarrow as pa
 
-        self.folder = folder
-        folder.mkdir(parents=True)
         lists = pa.list_(pa.int64())
-        self.schema = pa.schema([("input_ids", lists), ("loss_mask", lists), ("seq_len", pa.int64())])
-        self._shards: list[Path] = []
-        self._writer: Any = None
-        self._shard_tokens = 0
-        self._batch: list[NDArray[np.int32]] = []
-        self._prompt_lengths: list[int] = []
-        self._batch_tokens = 0
+        self._schema = pa.schema([("input_ids", lists), ("loss_mask", lists), ("seq_len", pa.int64())])
+        self._open_shard()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self._write_batch()
+            self._close_shard()
+            self._describe()
+        else:
+            self._shards[-1].__exit__(kind, error, trace)
 
     def add(self, row: Row) -> None:
         """Take the next row."""
-        self._batch.append(row.ids)
-        self._prompt_lengths.append(row.head.prompt_tokens)
-        self._batch_tokens += len(row.ids)
+        self._batch.append(row)
+        self._batch_tokens += row.head.tokens
         if self._batch_tokens >= BATCH_TOKENS:
-            self._flush()
+            self._write_batch()
 
-    def _flush(self) -> None:
+    def _write_batch(self) -> None:
         if not self._batch:
             return
-        import numpy as np
         import pyarrow as pa
 
-        lengths = np.array([len(ids) for ids in self._batch], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        ids = np.concatenate(self._batch).astype(np.int64)
-        mask = np.ones(len(ids), dtype=np.int64)
-        for start, prompt_length in zip(offsets, self._prompt_lengths, strict=False):
-            mask[start : start + prompt_length] = 0
-        columns = [pa.ListArray.from_arrays(offsets, ids), pa.ListArray.from_arrays(offsets, mask), pa.array(lengths)]
-        if self._writer is None or self._shard_tokens + len(ids) > SHARD_TOKENS:
+        if self._shard_tokens + self._batch_tokens > SHARD_TOKENS and self._shard_tokens:
+            self._close_shard()
             self._open_shard()
-        self._writer.write_batch(pa.record_batch(columns, schema=self.schema))
-        self._shard_tokens += len(ids)
-        self._batch, self._prompt_lengths, self._batch_tokens = [], [], 0
+        self._writer.write_batch(pa.record_batch(batch_columns(self._batch), schema=self._schema))
+        self._shard_tokens += self._batch_tokens
+        self._batch, self._batch_tokens = [], 0
 
     def _open_shard(self) -> None:
         import pyarrow as pa
 
-        self._close_shard()
-        path = self.folder / f"shard-{len(self._shards):05d}"
-        self._writer = pa.ipc.new_stream(str(path), self.schema)
-        self._shards.append(path)
+        shard = ExportFile(self.folder / f"shard-{len(self._shards):05d}").__enter__()
+        self._shards.append(shard)
+        self._writer = pa.ipc.new_stream(shard.stream, self._schema)
         self._shard_tokens = 0
 
     def _close_shard(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._writer.close()
+        self._shards[-1].__exit__(None, None, None)
 
-    def close(self) -> None:
-        """Write what is left, give the files their final names and describe them."""
-        self._flush()
-        self._close_shard()
+    def _describe(self) -> None:
+        """Give the files their final names, which tell how many there are, and write what the library reads first."""
         names = [f"data-{number:05d}-of-{len(self._shards):05d}.arrow" for number in range(len(self._shards))]
-        for path, name in zip(self._shards, names, strict=True):
-            path.rename(self.folder / name)
+        for shard, name in zip(self._shards, names, strict=True):
+            self.hashes[shard.path.rename(self.folder / name)] = shard.sha256
         write_json(
             self.folder / "dataset_info.json", {"citation": "", "description": "", "features": features(), "homepage": "", "license": ""}
         )
@@ -112,3 +108,18 @@ class ArrowSink:
                 "_split": None,
             },
         )
+
+
+def batch_columns(rows: list[Row]) -> list[Any]:
+    """The three columns of some rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    lengths = np.array([row.head.tokens for row in rows], dtype=np.int64)
+    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    ids = np.concatenate([row.ids for row in rows], dtype=np.int64)
+    mask = np.ones(len(ids), dtype=np.int64)
+    for start, row in zip(offsets.tolist(), rows, strict=False):
+        mask[start : start + row.head.prompt_tokens] = 0
+    return [pa.ListArray.from_arrays(offsets, ids), pa.ListArray.from_arrays(offsets, mask), pa.array(lengths)]

@@ -1,17 +1,19 @@
-"""Training rows as JSONL: the lines of the records as they are. Read by SpecForge and by speculators."""
+"""Training rows as JSONL, read by SpecForge and by speculators."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
 
-from draftmill.corpus.exports.sink import Row
-
-COMPRESSION_LEVEL = 3
+from draftmill.corpus.exports.file import ExportFile
+from draftmill.corpus.record import Row
 
 
 class JsonlSink:
-    """Writes `SPLIT.jsonl`, or `SPLIT/00000.jsonl`, `SPLIT/00001.jsonl`, ... of `shard_rows` rows each; `.zst` behind it when compressed."""
+    """Writes `SPLIT.jsonl`, or shards `SPLIT/00000.jsonl`, `SPLIT/00001.jsonl`, ... of `shard_rows` rows each.
+
+    The names end in `.zst` when compressed.
+    """
 
     def __init__(self, folder: Path, split: str, shard_rows: int, compress: bool) -> None:
         self.folder = folder
@@ -19,44 +21,30 @@ class JsonlSink:
         self.shard_rows = shard_rows
         self.suffix = ".jsonl.zst" if compress else ".jsonl"
         self.rows = 0
-        self._raw: IO[bytes] | None = None
-        self._stream: Any = None
-        self._open()
+        self.hashes: dict[Path, str] = {}
 
-    def _path(self) -> Path:
-        if not self.shard_rows:
-            return self.folder / f"{self.split}{self.suffix}"
-        return self.folder / self.split / f"{self.rows // self.shard_rows:05d}{self.suffix}"
+    def __enter__(self) -> JsonlSink:
+        self._file = self._next_file()
+        return self
 
-    def _open(self) -> None:
-        path = self._path()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._raw = path.open("wb")
-        self._stream = self._raw
-        if self.suffix.endswith(".zst"):
-            import zstandard
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.__exit__(kind, error, trace)
+        self.hashes[self._file.path] = self._file.sha256
 
-            self._stream = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).stream_writer(self._raw, closefd=False)
+    def _next_file(self) -> ExportFile:
+        name = f"{self.split}/{self.rows // self.shard_rows:05d}" if self.shard_rows else self.split
+        return ExportFile(self.folder / f"{name}{self.suffix}").__enter__()
 
     def add(self, row: Row) -> None:
         """Take the next row."""
         if self.shard_rows and self.rows and self.rows % self.shard_rows == 0:
-            self.close()
-            self._open()
-        self._stream.write(row.line)
+            self.__exit__(None, None, None)
+            self._file = self._next_file()
+        for piece in row.line():
+            self._file.write(piece)
         self.rows += 1
 
-    def close(self) -> None:
-        """Complete the current file."""
-        if self._raw is not None:
-            if self._stream is not self._raw:
-                self._stream.close()
-            self._raw.close()
-            self._raw = None
 
-
-def corpus_path(folder: Path, split: str, shard_rows: int, compress: bool) -> Path:
+def split_path(folder: Path, split: str, shard_rows: int, compress: bool) -> Path:
     """The file of a split, or the folder of its shards."""
-    if shard_rows:
-        return folder / split
-    return folder / f"{split}.jsonl{'.zst' if compress else ''}"
+    return folder / split if shard_rows else folder / f"{split}.jsonl{'.zst' if compress else ''}"

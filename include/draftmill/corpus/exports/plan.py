@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from draftmill.corpus.exports.arrow import ArrowSink
-from draftmill.corpus.exports.jsonl import JsonlSink, corpus_path
+from draftmill.corpus.exports.jsonl import JsonlSink, split_path
 from draftmill.corpus.exports.sink import Sink
 from draftmill.corpus.exports.vocabulary import VocabularySink
 from draftmill.corpus.request import MergeRequest
@@ -32,10 +32,7 @@ class Exports:
     @property
     def train(self) -> str:
         """The training rows as trainers read them, relative to the corpus folder."""
-        return self._jsonl_path("train").name
-
-    def _jsonl_path(self, split: str) -> Path:
-        return corpus_path(self.folder, split, self.policy.shard_rows, self.policy.compress)
+        return split_path(self.folder, "train", self.policy.shard_rows, self.policy.compress).name
 
     def _sinks(self, split: str) -> list[Sink]:
         sinks: list[Sink] = [JsonlSink(self.folder, split, self.policy.shard_rows, self.policy.compress)]

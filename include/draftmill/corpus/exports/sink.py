@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
 
-from draftmill.corpus.record import Head, parse_head, parse_ids
-
-if TYPE_CHECKING:
-    from draftmill.corpus.record import Ids
-
-
-@dataclass(frozen=True)
-class Row:
-    """One record on its way into the exports: its line, and its parts parsed once, when the first export asks."""
-
-    line: bytes
-
-    @cached_property
-    def head(self) -> Head:
-        """Where the row comes from."""
-        return parse_head(self.line)
-
-    @cached_property
-    def ids(self) -> Ids:
-        """Token ids, shape [head.tokens]; checked against the head and the mask."""
-        return parse_ids(self.line, self.head)
+from draftmill.corpus.record import Row
 
 
 class Sink(Protocol):
-    """An export of one split. Files are written below a folder that nobody reads yet."""
+    """An export of one split, as a context manager. Its files lie below a folder that nobody reads yet, and are whole after the block.
+
+    hashes: SHA-256 of files that were hashed while they were written, by path, so that nobody has to read them again.
+    """
+
+    hashes: dict[Path, str]
+
+    def __enter__(self) -> Sink:
+        """Open the files."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Complete the files; after an error, only let go of them."""
 
     def add(self, row: Row) -> None:
         """Take the next row."""
-
-    def close(self) -> None:
-        """Complete the files. Called once, after the last row; not called when the merge failed."""

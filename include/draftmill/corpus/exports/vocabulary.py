@@ -11,9 +11,10 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from draftmill.corpus.exports.sink import Row
+from draftmill.corpus.record import Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,16 +65,24 @@ class VocabularySink:
         self.draft_size = draft_size
         self.always = [*prompts["special_token_ids"], *prompts["eos_token_ids"]]
         self.counts = np.zeros(prompts["vocab_size"], dtype=np.int64)
+        self.hashes: dict[Path, str] = {}
         self._batch: list[NDArray[np.int32]] = []
         self._batch_tokens = 0
         self._mapping: Mapping | None = None
         self._notes: list[str] = []
 
+    def __enter__(self) -> VocabularySink:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self._count()
+            self._write()
+
     def add(self, row: Row) -> None:
         """Take the next row."""
-        output = row.ids[row.head.prompt_tokens :]
-        self._batch.append(output)
-        self._batch_tokens += len(output)
+        self._batch.append(row.output_ids)
+        self._batch_tokens += row.head.completion_tokens
         if self._batch_tokens >= BATCH_TOKENS:
             self._count()
 
@@ -84,9 +93,8 @@ class VocabularySink:
             self.counts += np.bincount(np.concatenate(self._batch), minlength=len(self.counts))
             self._batch, self._batch_tokens = [], 0
 
-    def close(self) -> None:
+    def _write(self) -> None:
         """Write counts and mapping. Files that only torch can write are left out, with a note, on a host without it."""
-        self._count()
         self.folder.mkdir(parents=True)
         import numpy as np
 

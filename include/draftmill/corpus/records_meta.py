@@ -1,4 +1,4 @@
-"""The records of one data set: a JSONL file, and beside it what it was made from and what is in it."""
+"""What the records of a data set say about themselves: what they were made from, and what is in them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,50 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from draftmill.corpus.records import ids_path
 from draftmill.errors import TemporaryError
 from draftmill.files import FileLock, read_json, sha256_file
 from draftmill.layout import CampaignFolder
 
 SCHEMA = 1
 """Of the records and their meta file. A higher number makes all records be built again."""
+
+
+class FileMark(BaseModel):
+    """What a file was when it was written. `size` in bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: int
+    sha256: str
+
+    def fits(self, path: Path) -> bool:
+        """Whether the file at `path` is still that, byte for byte."""
+        return path.is_file() and path.stat().st_size == self.size and sha256_file(path) == self.sha256
+
+
+class JournalMark(BaseModel):
+    """What the journal was when it was read. `lines`: what its reader counted (responses, unreadable, doubled, older)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: int
+    mtime_ns: int
+    sha256: str
+    lines: dict[str, int] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path) -> JournalMark:
+        """The mark of the file at `path`. Time and size are taken first: a row appended meanwhile makes the mark old, never wrong."""
+        state = path.stat()
+        return cls(size=state.st_size, mtime_ns=state.st_mtime_ns, sha256=sha256_file(path))
+
+    def same_or_hash(self, path: Path) -> str:
+        """The hash of the file at `path`, read only where its size or time have changed."""
+        state = path.stat()
+        if (state.st_size, state.st_mtime_ns) == (self.size, self.mtime_ns):
+            return self.sha256
+        return sha256_file(path)
 
 
 class RecordsMeta(BaseModel):
@@ -41,11 +79,11 @@ class RecordsMeta(BaseModel):
     loss_tokens: int
     total_tokens: int
     finish_reasons: dict[str, int]
-    sha256: str
-    bytes: int
+    heads: FileMark
+    ids: FileMark
     model: dict[str, Any]
     prompts: dict[str, Any]
-    journal: dict[str, Any]
+    journal: JournalMark
     servers: dict[str, int]
     samplings: list[dict[str, Any]]
 
@@ -60,8 +98,8 @@ def read_meta(folder: CampaignFolder, dataset: str) -> RecordsMeta | None:
 
 
 def is_whole(path: Path, meta: RecordsMeta) -> bool:
-    """Whether the records file is, byte for byte, the one that the meta describes."""
-    return path.is_file() and path.stat().st_size == meta.bytes and sha256_file(path) == meta.sha256
+    """Whether the records at `path` are the ones that the meta describes."""
+    return meta.heads.fits(path) and meta.ids.fits(ids_path(path))
 
 
 @contextlib.contextmanager

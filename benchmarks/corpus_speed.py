@@ -1,0 +1,197 @@
+"""Speed and memory of the corpus: records, merge and exports beside a bare loop over the same rows, and the vocabulary mapping.
+
+    python -m benchmarks.corpus_speed [TOKENS]
+
+The rows are synthetic: eight data sets, prompts of 50 to 2,000 tokens, heavy-tailed answers, ids of a vocabulary of 163,840. The bare
+loop reads the merged rows and does `write(orjson.dumps(orjson.loads(line)))` with each. The corpus side starts from prompts and journals
+and ends with a published corpus (JSONL, Arrow, token counts, draft-vocabulary mapping, manifest with the hash of every file); data sets
+are tokenized two at a time, as a campaign does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "include")]
+
+DATASETS = 8
+VOCABULARY = 163_840
+DRAFT_VOCABULARY = 32_000
+
+
+def _answer_length(chance: Any) -> int:
+    return int(min(16_000, max(20, chance.lognormal(7.4, 0.9))))
+
+
+def make_dataset(root: Path, dataset: str, tokens: int, seed: int) -> int:
+    """Write prompts and a journal with about `tokens` tokens in all; returns the number of rows."""
+    import numpy as np
+
+    from draftmill.files import sha256_file, write_json
+    from draftmill.generation.response import Response
+    from draftmill.layout import Workspace
+    from draftmill.prompts.prompt import Prompt, content_id, input_hash, order_key
+
+    chance = np.random.default_rng([seed, len(dataset), *dataset.encode()])
+    folder = Workspace(root).campaign("bench")
+    prompts: list[Prompt] = []
+    journal = folder.journal(dataset)
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    total = 0
+    with journal.open("wb") as stream:
+        while total < tokens:
+            identity = content_id(f"{dataset} {len(prompts)}".encode())
+            sent = chance.integers(0, VOCABULARY, chance.integers(50, 2000)).tolist()
+            received = (chance.zipf(1.2, _answer_length(chance)) % VOCABULARY).tolist()
+            prompts.append(Prompt(identity, sent, dataset, identity))
+            response = Response(
+                id=identity,
+                input_hash=input_hash(sent),
+                output_ids=received,
+                prompt_tokens=len(sent),
+                completion_tokens=len(received),
+                finish_reason="stop",
+                rid=identity,
+                server="bench",
+                sampling={"temperature": 1.0, "max_new_tokens": 16384},
+                started_at=0.0,
+                finished_at=1.0,
+                conversation=identity,
+            )
+            stream.write(response.to_line())
+            total += len(sent) + len(received)
+    path = folder.prompts(dataset)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    prompts.sort(key=lambda prompt: order_key(seed, prompt.id))
+    path.write_bytes(b"".join(prompt.to_line() for prompt in prompts))
+    write_json(
+        folder.prompts_meta(dataset),
+        {
+            "sha256": sha256_file(path),
+            "vocab_size": VOCABULARY,
+            "tokenizer_hash": "bench",
+            "template_hash": "bench",
+            "eos_token_ids": [VOCABULARY - 1],
+            "special_token_ids": list(range(VOCABULARY - 256, VOCABULARY)),
+            "think_ids": {"<think>": VOCABULARY - 10, "</think>": VOCABULARY - 9},
+        },
+    )
+    return len(prompts)
+
+
+def make_plan(names: list[str]) -> Any:
+    """A plan of all data sets, with every export that needs no tokenizer."""
+    from draftmill.spec.plan import Plan
+    from tests.plans import make_dataset as dataset_plan
+
+    return Plan.model_validate(
+        {
+            "campaign": "bench",
+            "seed": 7,
+            "server": {"name": "bench", "profile": {"device": "cpu", "model_path": "none"}},
+            "sampling": {},
+            "special_token_text": "plain",
+            "datasets": [dataset_plan(name) for name in names],
+            "datasets_at_once": 2,
+            "quality": {},
+            "corpus": {"draft_vocab_size": DRAFT_VOCABULARY, "exports": ["jsonl", "arrow"]},
+        },
+        strict=False,
+    )
+
+
+def step(root: Path, verb: str, names: list[str], dataset: str | None) -> dict[str, Any]:
+    """Run one step in this process."""
+    from draftmill.jobs.step import STEPS, StepContext
+    from draftmill.layout import Workspace
+
+    return STEPS[verb].load()(StepContext(make_plan(names), Workspace(root), lambda *_, **__: None, dataset))
+
+
+class MemoryWatch(threading.Thread):
+    """Peak of the resident memory of this process's children, summed over all that live at one time."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        import psutil
+
+        me = psutil.Process()
+        while not self.done.wait(0.02):
+            total = 0
+            for child in me.children(recursive=True):
+                try:
+                    total += child.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            self.peak = max(self.peak, total)
+
+
+def bare_loop(source: Path, target: Path) -> float:
+    """Seconds for reading, parsing, formatting and writing every line of `source`."""
+    import orjson
+
+    began = time.perf_counter()
+    with source.open("rb") as read, target.open("wb") as write:
+        for line in read:
+            write.write(orjson.dumps(orjson.loads(line), option=orjson.OPT_APPEND_NEWLINE))
+    return time.perf_counter() - began
+
+
+def mapping_seconds() -> float:
+    """Seconds from token counts to the mapping of the whole vocabulary."""
+    import numpy as np
+
+    from draftmill.corpus.exports.vocabulary import draft_mapping
+
+    counts = np.random.default_rng(1).zipf(1.2, VOCABULARY).astype(np.int64) % 1_000_000
+    began = time.perf_counter()
+    draft_mapping(counts, DRAFT_VOCABULARY, range(VOCABULARY - 256, VOCABULARY))
+    return time.perf_counter() - began
+
+
+def run(tokens: int = 80_000_000) -> dict[str, float]:
+    """The figures. read_write_ratio: speed of records + merge + exports over the speed of the bare loop; 1.0 is as fast as the loop."""
+    names = [f"set{number}" for number in range(DATASETS)]
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="corpus-speed-") as name:
+        root = Path(name)
+        with ProcessPoolExecutor(2, spawn) as pool:
+            list(pool.map(make_dataset, [root] * DATASETS, names, [tokens // DATASETS] * DATASETS, [7] * DATASETS))
+        watch = MemoryWatch()
+        with ProcessPoolExecutor(2, spawn) as pool:
+            list(pool.map(time.sleep, [0.1, 0.1]))  # both interpreters are up before the clock starts
+            watch.start()
+            began = time.perf_counter()
+            list(pool.map(step, [root] * DATASETS, ["tokenize"] * DATASETS, [names] * DATASETS, names))
+            tokenized = time.perf_counter()
+            merged = pool.submit(step, root, "merge", names, None).result()
+            ended = time.perf_counter()
+            watch.done.set()
+        bare = bare_loop(Path(merged["train"]), root / "bare.jsonl")
+        figures = {
+            "corpus.peak_rss_mb": round(watch.peak / 1e6, 1),
+            "corpus.read_write_ratio": round(bare / (ended - began), 3),
+            "corpus.vocab_mapping_s": round(mapping_seconds(), 4),
+        }
+        per_token = 1e9 / merged["total_tokens"]
+        print(
+            f"{merged['total_tokens']:,} tokens in {merged['rows']:,} rows: records {tokenized - began:.2f} s, merge and exports "
+            f"{ended - tokenized:.2f} s, bare loop {bare:.2f} s ({(ended - began) * per_token:.0f} and {bare * per_token:.0f} ns a token)"
+        )
+    return figures
+
+
+if __name__ == "__main__":
+    print(run(int(sys.argv[1].replace("_", ""))) if len(sys.argv) > 1 else run())
