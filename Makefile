@@ -55,6 +55,10 @@ lock: ## Regenerate all requirements*.txt from their .in files; UPGRADE=--upgrad
 	$(LOCK) $(UPGRADE) requirements-dev.in -o requirements-dev.txt
 	$(LOCK) $(UPGRADE) --excludes demo/requirements-excludes.txt requirements-sglang-cpu.in -o requirements-sglang-cpu.txt
 
+.PHONY: env
+env: ## Write .env for docker compose, with fresh secrets and mode 0600
+	@python=$$(demo/find-python.sh $(PYTHON)) && "$$python" scripts/make_env.py
+
 .PHONY: bench
 bench: setup ## Run the benchmarks and print their tables
 	$(VENV)/python -m benchmarks
