@@ -25,6 +25,7 @@ from draftmill.files import FileLock, atomic_writer, write_json
 from draftmill.jobs.step import StepContext
 from draftmill.prompts.rendering import BATCH, Candidate, Line, RenderRequest, describe_tokenizer, render_batch
 from draftmill.prompts.request import SCHEMA, request_digest, reusable
+from draftmill.prompts.room import prompt_room
 from draftmill.prompts.scan import ScanCounts, ScanRequest
 from draftmill.prompts.sorting import Sorted, scan_all
 from draftmill.prompts.spill import bucket_count
@@ -36,8 +37,6 @@ from draftmill.spec.results import PrepareResult
 _IN_PROCESS_BYTES = 8 << 20
 """Sources smaller than this are prepared before a worker would have started."""
 _MOST_PROCESSES = 16
-_CONTEXT_MARGIN = 8
-"""Tokens that servers keep back from the context (SGLang: a few)."""
 _TALK_S = 2.0
 
 
@@ -96,24 +95,12 @@ class Preparation:
             with Workers(process_count(size), self.ctx.stop) as workers:
                 policy = self.ctx.plan.special_token_text
                 about = workers.each(functools.partial(describe_tokenizer, tokenizer, policy))
-                limits = (self.dataset.max_prompt_tokens, self._room(about["context_length"]))
+                limits = (self.dataset.max_prompt_tokens, prompt_room(self.dataset, about["context_length"]))
                 render = RenderRequest(tokenizer, policy, self.dataset.name, *limits)
                 data, tally = self._fill(workers, located, work, bucket_count(size), render)
                 return self._finish(data, tally, {"request": request, **about, "sources": [source.about for source in located]})
         finally:
             shutil.rmtree(work, ignore_errors=True)
-
-    def _room(self, context_length: int | None) -> int | None:
-        """Longest prompt (tokens) beside a longest answer. PermanentError where an answer alone fills the context."""
-        if context_length is None:
-            return None
-        room = context_length - self.dataset.max_new_tokens - _CONTEXT_MARGIN
-        if room <= 0:
-            raise PermanentError(
-                f"{self.dataset.name}: max_new_tokens {self.dataset.max_new_tokens} leaves no room for a prompt in the model's context of "
-                f"{context_length} tokens; lower max_new_tokens of class {self.dataset.length_class} in the campaign"
-            )
-        return room
 
     def _fill(self, workers: Workers, located: list[Located], work: Path, buckets: int, render: RenderRequest) -> tuple[Sorted, Tally]:
         """Scan and render, and scan again for more candidates where too many of the first could not be used."""

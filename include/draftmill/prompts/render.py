@@ -51,15 +51,18 @@ class Renderer:
         self.about = loaded.about
         self._encode = self._quickest_encoder()
 
-    def render(self, conversations: Sequence[tuple[list[Message], Tools]]) -> list[Rendered]:
-        """Render a batch."""
+    def render(self, conversations: Sequence[tuple[list[Message], Tools]], *, own_answers: bool = False) -> list[Rendered]:
+        """Render a batch.
+
+        own_answers: answers in the history are the model's own, so control tokens in them are its own, too.
+        """
         results: list[Rendered | None] = [None] * len(conversations)
         texts: list[str] = []
         places: list[int] = []
         for place, (messages, tools) in enumerate(conversations):
             try:
-                if self._spells_control_token(messages, tools):
-                    results[place] = self._with_special_text(messages, tools)
+                if self._spells_control_token(messages, tools, own_answers):
+                    results[place] = self._with_special_text(messages, tools, own_answers)
                     continue
                 texts.append(self.text(messages, tools))
                 places.append(place)
@@ -81,21 +84,28 @@ class Renderer:
             raise SkipRow("template_refused") from None
         return str(rendered)
 
+    def decode(self, ids: list[int]) -> str:
+        """The text of token ids, control tokens included."""
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Ids of rendered texts, control tokens in them taken as such."""
         if not texts:
             return []
         return self._encode(texts)
 
-    def _spells_control_token(self, messages: list[Message], tools: Tools) -> bool:
-        return any(self.special.spelled_in(text) for text in texts_in([messages, tools]))
+    def _spells_control_token(self, messages: list[Message], tools: Tools, own_answers: bool) -> bool:
+        foreign = [message for message in messages if not (own_answers and message["role"] == "assistant")]
+        return any(self.special.spelled_in(text) for text in texts_in([foreign, tools]))
 
-    def _with_special_text(self, messages: list[Message], tools: Tools) -> Rendered:
+    def _with_special_text(self, messages: list[Message], tools: Tools, own_answers: bool) -> Rendered:
         if self._policy == "skip" or not self.special.can_encode:
             raise SkipRow("special_token_text")
         if any(self.special.is_private(text) for text in texts_in([messages, tools])):
             raise SkipRow("private_use_characters")
-        rendered = self.text(self.special.shield(messages), self.special.shield(tools))
+        shield = self.special.shield
+        shielded = [message if own_answers and message["role"] == "assistant" else shield(message) for message in messages]
+        rendered = self.text(shielded, shield(tools))
         return self._checked(self.special.encode(rendered), special_text=True)
 
     def _checked(self, ids: list[int], *, special_text: bool) -> Rendered:
