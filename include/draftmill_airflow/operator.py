@@ -84,27 +84,26 @@ class RemoteJobOperator(BaseOperator):
         order = Order.model_validate(self.order, strict=False)
         if order.dry_run and self.verb not in HARMLESS:
             raise AirflowSkipException("a dry run starts nothing")
+        plan, key, asker = order.narrowed(self.dataset), order.key(self.verb, self.dataset), asker_of(context)
         host = Host.load(order.conn_id)
-        asker = asker_of(context)
+        request = StartRequest(workspace=host.workspace, key=key, plan=plan, secrets=host.secrets, asker=asker)
         with connect(host) as session:
             zipapp = ensure_code(session).zipapp
             self._zipapp, self._asker = zipapp, asker
-            watch = self._start(session, order, zipapp, asker)
+            watch = self._start(session, zipapp, request)
             if self._wait_here(session, watch, zipapp):
                 return self._done(result_of(watch.last))
-        self.log.info("%s goes on; the triggerer watches it from here", watch.key)
-        trigger = RemoteJobTrigger(order.conn_id, zipapp, watch.key.model_dump(), asker, self.grace_s)
+        self.log.info("%s goes on; the triggerer watches it from here", key)
+        seen, attempt = watch.seen
+        trigger = RemoteJobTrigger(order.conn_id, zipapp, key.model_dump(), asker, seen, attempt, self.grace_s)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.time_limit)
         return None
 
-    def _start(self, session: HostSession, order: Order, zipapp: str, asker: str) -> JobWatch:
-        host = session.host
-        key = order.key(self.verb, self.dataset)
-        request = StartRequest(workspace=host.workspace, key=key, plan=order.narrowed(self.dataset), secrets=host.secrets, asker=asker)
-        watch = JobWatch(host.workspace, key, time.monotonic())
+    def _start(self, session: HostSession, zipapp: str, request: StartRequest) -> JobWatch:
+        watch = JobWatch(request.workspace, request.key, time.monotonic())
         status = session.call(zipapp, "start", request, START_S)
         how = "attached to" if status.attached else "started"
-        self.log.info("%s %s on %s (attempt %d, pid %s)", how, key, host.address, status.attempt, status.pid)
+        self.log.info("%s %s on %s (attempt %d, pid %s)", how, request.key, session.host.address, status.attempt, status.pid)
         return watch
 
     def _wait_here(self, session: HostSession, watch: JobWatch, zipapp: str) -> bool:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from draftmill.jobs.models import JobKey
 from draftmill.layout import CampaignFolder, Workspace
 from draftmill.spec.plan import Plan
+from draftmill_airflow.errors import JobNeedsAPerson
 
 
 class Order(BaseModel):
@@ -21,8 +22,16 @@ class Order(BaseModel):
     plan: Plan
 
     def narrowed(self, dataset: str | None) -> Plan:
-        """The plan a job gets: only its own data set's part, so that a change to another data set is no change of this job."""
-        return self.plan.only(dataset) if dataset else self.plan
+        """The plan a job gets: only its own data set's part, so that a change to another data set is no change of this job.
+
+        Raises JobNeedsAPerson where the order has no such data set.
+        """
+        if not dataset:
+            return self.plan
+        if dataset not in self.plan.names:
+            known = ", ".join(self.plan.names)
+            raise JobNeedsAPerson(f"data set {dataset} is not in this run's order ({known}); clear `plan` to order again")
+        return self.plan.only(dataset)
 
     def key(self, verb: str, dataset: str | None) -> JobKey:
         """What the job of `verb` is found by."""

@@ -41,18 +41,30 @@ class RemoteJobTrigger(BaseTrigger):
     The event is what `draftmill_airflow.outcome.conclude` reads.
     """
 
-    def __init__(self, conn_id: str, zipapp: str, key: dict[str, Any], asker: str, grace_s: float = 60, least_s: float = 5) -> None:
+    def __init__(
+        self,
+        conn_id: str,
+        zipapp: str,
+        key: dict[str, Any],
+        asker: str,
+        seen: int = 0,
+        attempt: int | None = None,
+        grace_s: float = 60,
+        least_s: float = 5,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.conn_id = conn_id
         self.zipapp = zipapp
         self.key = key
         self.asker = asker
+        self.seen = seen
+        self.attempt = attempt
         self.grace_s = grace_s
         self.least_s = least_s
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and arguments."""
-        names = ("conn_id", "zipapp", "key", "asker", "grace_s", "least_s")
+        names = ("conn_id", "zipapp", "key", "asker", "seen", "attempt", "grace_s", "least_s")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -68,7 +80,7 @@ class RemoteJobTrigger(BaseTrigger):
 
     async def _watch(self) -> JobStatus:
         host = await Host.aload(self.conn_id)
-        watch = JobWatch(host.workspace, JobKey.model_validate(self.key), time.monotonic())
+        watch = JobWatch(host.workspace, JobKey.model_validate(self.key), time.monotonic(), self.seen, self.attempt)
         outage = Outage(host.address, self.log)
         while True:
             try:

@@ -39,11 +39,17 @@ class LogAllowance:
 
 
 class JobWatch:
-    """One asker's view of one job. `now` is monotonic seconds throughout."""
+    """One asker's view of one job. `now` is monotonic seconds throughout.
 
-    def __init__(self, workspace: str, key: JobKey, now: float) -> None:
+    seen, attempt: bytes of which attempt's log were shown before. The host remembers at least what was seen one question earlier, so
+    these only matter to whoever takes over from somebody else, and a restart of that one may repeat nothing but its last lines.
+    """
+
+    def __init__(self, workspace: str, key: JobKey, now: float, seen: int = 0, attempt: int | None = None) -> None:
         self.workspace = workspace
         self.key = key
+        self._seen = seen
+        self._attempt = attempt
         self._last: JobStatus | None = None
         self._allowance = LogAllowance(now)
         self._spoke_at = now
@@ -54,6 +60,11 @@ class JobWatch:
         if self._last is None:
             raise RuntimeError(f"{self.key}: no answer yet")
         return self._last
+
+    @property
+    def seen(self) -> tuple[int, int | None]:
+        """Bytes of the log that were shown, and of which attempt."""
+        return (self._last.log_offset, self._last.attempt) if self._last else (self._seen, self._attempt)
 
     @property
     def finished(self) -> bool:
@@ -68,7 +79,8 @@ class JobWatch:
             wait_s=wait_s,
             quiet_s=min(quiet_s, wait_s),
             log_offset=self._last.log_offset if self._last else None,
-            attempt=self._last.attempt if self._last else None,
+            seen=self._seen,
+            attempt=self._last.attempt if self._last else self._attempt,
             max_log_bytes=self._allowance.next(now),
         )
 

@@ -123,7 +123,7 @@ class Sshd:
         return json.dumps(self.connection(workspace, **changes))
 
     def __enter__(self) -> Sshd:
-        return self.start()
+        return self if self.process else self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()

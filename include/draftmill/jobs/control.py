@@ -133,7 +133,7 @@ def _log_offset(process: DetachedProcess, request: StatusRequest, attempt: int) 
     """Where the asker's next piece of the log of `attempt` starts."""
     if request.attempt not in (None, attempt):
         return 0
-    return process.shown(attempt) if request.log_offset is None else request.log_offset
+    return max(process.shown(attempt), request.seen) if request.log_offset is None else request.log_offset
 
 
 def _progress(state: DetachedState) -> dict[str, object] | None:

@@ -57,7 +57,8 @@ class StatusRequest(Message):
     log_offset: int | None = Field(
         0, ge=0, description="Bytes of the log the asker has seen; the host remembers them. None: what it remembers of this attempt."
     )
-    attempt: int | None = Field(None, ge=0, description="The attempt that log_offset belongs to. None: the one that runs.")
+    seen: int = Field(0, ge=0, description="Without log_offset: bytes that were seen at least, whatever the host remembers.")
+    attempt: int | None = Field(None, ge=0, description="The attempt that log_offset or seen belongs to. None: the one that runs.")
     max_log_bytes: int = Field(64 * 1024, ge=1024)
 
 
