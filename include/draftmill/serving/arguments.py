@@ -15,7 +15,7 @@ import yaml
 from draftmill.errors import PermanentError
 from draftmill.files import atomic_writer
 from draftmill.serving.build import Build, Flag
-from draftmill.spec.server import Scalar, ServerProfile, flag_name
+from draftmill.spec.server import FIELD_OF_FLAG, Scalar, ServerProfile, flag_name
 
 Value = Scalar | list[Scalar]
 
@@ -63,12 +63,12 @@ def _nearest(word: str, known: list[str]) -> str:
 def _value_fault(flag: Flag, value: Value) -> str | None:
     """What is wrong with giving `value` to `flag`, or None."""
     if not flag.takes_value:
-        return None if isinstance(value, bool) else f"{flag.name}: is a switch, give true or false (found {value!r})"
+        return None if isinstance(value, bool) else f"is a switch, give true or false (found {value!r})"
     if flag.choices:
         for item in value if isinstance(value, list) else [value]:
             if str(item) not in flag.choices:
                 near = _nearest(str(item), list(flag.choices)) or f"; it knows {', '.join(flag.choices)}"
-                return f"{flag.name}: this build does not know {item!r}{near}"
+                return f"this build does not know {item!r}{near}"
     return None
 
 
@@ -77,9 +77,10 @@ def check_flags(flags: dict[str, Value], build: Build) -> list[str]:
     faults = []
     for name, value in flags.items():
         flag = build.flags.get(name)
-        fault = f"{name}: is no flag of this build{_nearest(name, list(build.flags))}" if flag is None else _value_fault(flag, value)
+        fault = f"is no flag of this build{_nearest(name, list(build.flags))}" if flag is None else _value_fault(flag, value)
         if fault:
-            faults.append(f"{fault} (SGLang {build.version})")
+            label = FIELD_OF_FLAG.get(name)
+            faults.append(f"{f'{label} (--{name})' if label else name}: {fault} (SGLang {build.version})")
     return faults
 
 
