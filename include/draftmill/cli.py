@@ -25,7 +25,7 @@ FORWARDED: dict[tuple[str, ...], tuple[str, str]] = {
     ("corpus", "verify"): ("draftmill.corpus.verify", "check a corpus folder against its manifest"),
     ("simulate",): ("draftmill.simulator.cli", "a server that behaves like an 8-GPU host, without one"),
 }
-"""Verbs that have a command line of their own: the module whose `main(argv) -> int` gets what follows the first word's group."""
+"""Verbs that have a command line of their own: the module whose `main(argv) -> int` gets the words after the verb."""
 
 EXAMPLES = """\
 examples:
@@ -317,7 +317,7 @@ def _forwarded(argv: list[str]) -> int | None:
     for words, (module, _) in FORWARDED.items():
         if tuple(argv[: len(words)]) == words:
             run = importlib.import_module(module).main
-            # Of "server status" the module is the group, and the second word is its own verb.
+            # The module of `server` knows both of its verbs, so it gets the second word too.
             return int(run(argv[1:] if words[0] == "server" else argv[len(words) :]))
     return None
 
