@@ -157,7 +157,7 @@ def mapping_seconds() -> float:
 
     counts = np.random.default_rng(1).zipf(1.2, VOCABULARY).astype(np.int64) % 1_000_000
     began = time.perf_counter()
-    draft_mapping(counts, DRAFT_VOCABULARY, range(VOCABULARY - 256, VOCABULARY))
+    draft_mapping(counts, DRAFT_VOCABULARY, list(range(VOCABULARY - 256, VOCABULARY)))
     return time.perf_counter() - began
 
 

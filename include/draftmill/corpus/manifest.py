@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 import draftmill
+from draftmill.corpus import statistics
+from draftmill.corpus.provenance import without_secrets
 from draftmill.corpus.request import MergeRequest
-from draftmill.corpus.selection import HELD_OUT, TRAIN, counts_by_source
 from draftmill.files import read_json, sha256_file
 from draftmill.jobs.bundle import code_hash
 from draftmill.jobs.step import StepContext
+from draftmill.spec.plan import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,68 +55,70 @@ def build_manifest(ctx: StepContext, request: MergeRequest, table: pd.DataFrame,
         "request": request.digest,
         "parent": sha256_file(manifest_path(parent)) if parent else None,
         "draftmill": {"version": draftmill.__version__, "code_hash": code_hash()},
-        "model": {**request.model, **{name: request.prompts[name] for name in _MODEL_FIELDS}},
-        "server": {
-            "profile": plan.server.name,
-            "settings": plan.server.profile.model_dump(mode="json", exclude={"env"}),
-            "answered_by": dict(_sum_counters(source.meta.servers for source in request.sources)),
-        },
+        "model": {**request.model, **{name: request.prompts[name] for name in _MODEL_FIELDS if name in request.prompts}},
+        "server": {"profile": plan.server.name, "settings": _profile(plan), "answered_by": _answered_by(request)},
         "sampling": {"plan": plan.sampling.model_dump(mode="json"), "seed": plan.seed},
         "quality": plan.quality.model_dump(mode="json"),
         "corpus": plan.corpus.model_dump(mode="json"),
         "datasets": _datasets(ctx, request, table),
         "left_out": request.left_out,
         "out_of_date": request.out_of_date,
-        "totals": _totals(table),
-        "train": exports.train,
+        "totals": statistics.totals(table),
+        "train": exports.path("train"),
+        "held_out": exports.path("held_out") if exports.has_held_out else None,
         "exports": exports.describe(),
     }
 
 
-_MODEL_FIELDS = ("model_path", "transformers", "eos_token_ids", "special_token_ids", "think_ids")
+_MODEL_FIELDS = (
+    "model_path",
+    "tokenizer_class",
+    "chat_template_kwargs",
+    "transformers",
+    "bos_token_id",
+    "eos_token_ids",
+    "special_token_ids",
+    "think_ids",
+)
 
 
-def _sum_counters(parts: Any) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part)
-    return total
+def _profile(plan: Plan) -> dict[str, Any]:
+    profile = plan.server.profile.model_dump(mode="json", exclude={"env"})
+    return {**profile, "extra_args": without_secrets(profile["extra_args"])}
+
+
+def _answered_by(request: MergeRequest) -> dict[str, dict[str, Any]]:
+    """Rows by server, with what is known of each."""
+    answered: dict[str, dict[str, Any]] = {}
+    for source in request.sources:
+        for fingerprint, rows in source.meta.servers.items():
+            entry = answered.setdefault(fingerprint, {"rows": 0})
+            entry["rows"] += rows
+            entry.update(source.meta.described_servers.get(fingerprint, {}))
+    return answered
 
 
 def _datasets(ctx: StepContext, request: MergeRequest, table: pd.DataFrame) -> dict[str, Any]:
-    counts = counts_by_source(table, request.sources)
+    numbers = statistics.by_dataset(table, request.sources)
     described = {}
     for source in request.sources:
-        spec, meta, merged = ctx.plan.dataset(source.name), source.meta, counts[source.name]
+        spec, meta = ctx.plan.dataset(source.name), source.meta
         described[source.name] = {
             "licence": spec.licence,
             "licence_contested": spec.licence_contested,
             "sources": meta.prompts["sources"],
-            "rows": merged["train"] + merged["held_out"],
-            **merged,
             "responses": meta.rows_in,
             "dropped": meta.dropped,
             "flagged": meta.flagged,
             "not_checked": meta.not_checked,
             "finish_reasons": meta.finish_reasons,
+            **numbers[source.name],
             "samplings": meta.samplings,
             "prompts_sha256": meta.prompts["sha256"],
             "journal": meta.journal.model_dump(exclude={"mtime_ns"}),
             "records_sha256": {"heads": meta.heads.sha256, "ids": meta.ids.sha256},
         }
     return described
-
-
-def _totals(table: pd.DataFrame) -> dict[str, int]:
-    taken = table[table["fate"] <= HELD_OUT]
-    train = table[table["fate"] == TRAIN]
-    return {
-        "rows": len(train),
-        "held_out_rows": len(taken) - len(train),
-        "loss_tokens": int(train["completion_tokens"].sum()),
-        "total_tokens": int(train["completion_tokens"].sum() + train["prompt_tokens"].sum()),
-        "held_out_loss_tokens": int(taken["completion_tokens"].sum() - train["completion_tokens"].sum()),
-    }
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from draftmill.corpus.card import write_card
+from draftmill.corpus.charts import draw, text_charts
+from draftmill.corpus.decoder import load_decoder
 from draftmill.corpus.disk import room_needed
+from draftmill.corpus.exports.conversations import Reader
 from draftmill.corpus.exports.plan import Exports
-from draftmill.corpus.exports.sink import Sink
 from draftmill.corpus.manifest import build_manifest, intact, manifest_path, read_manifest, write_manifest
+from draftmill.corpus.record import Row
 from draftmill.corpus.records import RecordsReader
 from draftmill.corpus.records_meta import only_one
 from draftmill.corpus.request import MergeRequest, gather
 from draftmill.corpus.selection import FATES, HELD_OUT, TRAIN, Selector
+from draftmill.corpus.statistics import taken
 from draftmill.corpus.versions import Versions
-from draftmill.errors import PermanentError
+from draftmill.errors import DraftmillError, PermanentError
 from draftmill.jobs.step import StepContext
 from draftmill.spec.results import MergeResult
 
@@ -55,17 +61,27 @@ class Merge:
         self.ctx = ctx
         self.request = request
         self.folder = folder
-        self.hashes: dict[Path, str] = {}
+        self.exports = Exports(folder, ctx.plan.corpus, request.prompts, self._reader())
+
+    def _reader(self) -> Reader | None:
+        """What makes rows readable. Only the conversations need it; the card does without its sample rows."""
+        try:
+            return Reader(load_decoder(self.ctx, self.request.model["tokenizer_hash"]), self.request.prompts)
+        except DraftmillError as error:
+            if "conversations" in self.ctx.plan.corpus.exports:
+                raise
+            self.ctx.progress(f"the card has no sample rows: {error}")
+            return None
 
     def build(self, parent: Path | None) -> dict[str, Any]:
         """Select, write, describe. Returns the manifest with its own hash added."""
         table = self._select()
-        exports = Exports(self.folder, self.ctx.plan.corpus, self.request)
-        self._write(table, TRAIN, exports.train_sinks())
+        self._write(table, TRAIN)
         if (table["fate"] == HELD_OUT).any():
-            self._write(table, HELD_OUT, exports.held_out_sinks())
-        manifest = build_manifest(self.ctx, self.request, table, exports, parent)
-        return write_manifest(self.folder, manifest, self.hashes)
+            self._write(table, HELD_OUT)
+        manifest = build_manifest(self.ctx, self.request, table, self.exports, parent)
+        self._write_card(table, manifest)
+        return write_manifest(self.folder, manifest, self.exports.hashes)
 
     def _select(self) -> pd.DataFrame:
         selector = Selector(self.ctx.plan.corpus, self.ctx.plan.seed)
@@ -79,16 +95,11 @@ class Merge:
             raise PermanentError(f"merge: no row is left for training ({fates}); see the campaign's corpus policy")
         return table
 
-    def _write(self, table: pd.DataFrame, fate: int, sinks: list[Sink]) -> None:
+    def _write(self, table: pd.DataFrame, fate: int) -> None:
         chosen = table[table["fate"] == fate]
         total, done, last = len(chosen), 0, time.monotonic()
-        places = zip(*(chosen[name].tolist() for name in ("source", "head_offset", "head_size", "first_id")), strict=True)
-        with contextlib.ExitStack() as stack:
-            readers = [stack.enter_context(RecordsReader(source.path)) for source in self.request.sources]
-            for sink in sinks:
-                stack.enter_context(sink)
-            for source, head_offset, head_size, first_id in places:
-                row = readers[source].row(head_offset, head_size, first_id)
+        with self.exports.open(FATES[fate]) as sinks:
+            for row in self._rows(chosen):
                 for sink in sinks:
                     sink.add(row)
                 done += 1
@@ -96,8 +107,25 @@ class Merge:
                     last = time.monotonic()
                     self.ctx.check_stop()
                     self.ctx.progress(f"{FATES[fate]}: {done} of {total} rows written", done=done, total=total)
-        for sink in sinks:
-            self.hashes.update(sink.hashes)
+
+    def _rows(self, chosen: pd.DataFrame) -> Iterator[Row]:
+        places = zip(*(chosen[name].tolist() for name in ("source", "head_offset", "head_size", "first_id")), strict=True)
+        with contextlib.ExitStack() as stack:
+            readers = [stack.enter_context(RecordsReader(source.path)) for source in self.request.sources]
+            for source, head_offset, head_size, first_id in places:
+                yield readers[source].row(head_offset, head_size, first_id)
+
+    def _write_card(self, table: pd.DataFrame, manifest: dict[str, Any]) -> None:
+        rows = taken(table)
+        charts = draw(self.folder / "charts", rows, self.request.sources)
+        samples = [self.exports.reader.read(row) for row in self._rows(self._examples(table))] if self.exports.reader else []
+        text = write_card(manifest, charts, text_charts(rows, self.request.sources), samples)
+        (self.folder / "README.md").write_text(text, encoding="utf-8")
+
+    @staticmethod
+    def _examples(table: pd.DataFrame) -> pd.DataFrame:
+        """The first training row of each data set, in the corpus's own random order."""
+        return table[table["fate"] == TRAIN].groupby("source").head(1)
 
 
 def _result(ctx: StepContext, manifest: dict[str, Any], reused: bool) -> dict[str, Any]:
@@ -111,6 +139,6 @@ def _result(ctx: StepContext, manifest: dict[str, Any], reused: bool) -> dict[st
         held_out_rows=totals["held_out_rows"],
         loss_tokens=totals["loss_tokens"],
         total_tokens=totals["total_tokens"],
-        datasets={name: entry["rows"] for name, entry in manifest["datasets"].items()},
+        datasets={name: entry["train"] + entry["held_out"] for name, entry in manifest["datasets"].items()},
         reused=reused,
     ).model_dump()

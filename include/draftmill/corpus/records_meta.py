@@ -62,7 +62,8 @@ class RecordsMeta(BaseModel):
     flagged: rows in doubt, by doubt, whether they were dropped or kept.
     named: ids of the first refused rows, by reason.
     model: what all rows of a corpus must have in common (tokenizer, template, vocabulary).
-    servers, samplings: who answered, and with which parameters, with numbers of rows.
+    servers, samplings: who answered, and with which parameters, with numbers of rows. described_servers: what is known of them.
+    not_checked: quality tests that could not be made, with the reason.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -85,6 +86,7 @@ class RecordsMeta(BaseModel):
     prompts: dict[str, Any]
     journal: JournalMark
     servers: dict[str, int]
+    described_servers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     samplings: list[dict[str, Any]]
 
 

@@ -7,10 +7,9 @@ keyed hash of the id, so it depends on the seed and on nothing else: more respon
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from draftmill.corpus.record import Head
 from draftmill.corpus.records import RecordsReader
@@ -107,19 +106,3 @@ class Selector:
         doubled = frame["key"].duplicated() & (frame["fate"] != TOO_LONG)
         frame.loc[doubled, "fate"] = DOUBLED_ID
         return frame
-
-
-def counts_by_source(table: pd.DataFrame, sources: list[Source]) -> dict[str, dict[str, Any]]:
-    """For each data set: rows by fate and tokens taken."""
-    counts: dict[str, dict[str, Any]] = {}
-    for number, source in enumerate(sources):
-        rows = table[table["source"] == number]
-        taken = rows[rows["fate"] <= HELD_OUT]
-        fates = Counter(FATES[fate] for fate in rows["fate"])
-        counts[source.name] = {
-            "rows_in": len(rows),
-            **{fate: fates.get(fate, 0) for fate in FATES},
-            "loss_tokens": int(taken["completion_tokens"].sum()),
-            "total_tokens": int(taken["completion_tokens"].sum() + taken["prompt_tokens"].sum()),
-        }
-    return counts

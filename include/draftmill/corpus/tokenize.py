@@ -11,15 +11,18 @@ from typing import Any
 
 import orjson
 
+from draftmill.corpus.decoder import load_decoder
 from draftmill.corpus.join import Refused, join
 from draftmill.corpus.prompt_index import PromptIndex
 from draftmill.corpus.prompts_meta import PromptsMeta, read_prompts_meta
-from draftmill.corpus.quality import Quality, standard_tests
+from draftmill.corpus.provenance import describe_servers
+from draftmill.corpus.quality.characters import ReplacementCharacters
+from draftmill.corpus.quality.doubts import Quality, Test, standard_tests
 from draftmill.corpus.record import Row
 from draftmill.corpus.records import RecordsWriter
 from draftmill.corpus.records_meta import SCHEMA, FileMark, JournalMark, RecordsMeta, is_whole, only_one, read_meta
 from draftmill.corpus.tally import Tally, tally_warnings
-from draftmill.errors import PermanentError
+from draftmill.errors import DraftmillError, PermanentError
 from draftmill.files import write_json
 from draftmill.generation.journal import read_responses
 from draftmill.generation.response import Response
@@ -49,7 +52,7 @@ def run(ctx: StepContext) -> dict[str, Any]:
         if known and known.request == request and is_whole(path, known):
             ctx.progress(f"{dataset}: nothing changed, {known.rows_kept} records kept from before", done=known.rows_kept)
             return _result(known, path)
-        meta = Tokenizer(ctx, prompts, request, mark).build(path)
+        meta = Tokenization(ctx, prompts, request, mark, known).build(path)
         write_json(ctx.folder.records_meta(dataset), meta.model_dump())
         return _result(meta, path)
 
@@ -72,18 +75,31 @@ def _result(meta: RecordsMeta, path: Path) -> dict[str, Any]:
     ).model_dump()
 
 
-class Tokenizer:
-    """One build of a records file."""
+class Tokenization:
+    """One build of the records of a data set. `known`: what is there from before."""
 
-    def __init__(self, ctx: StepContext, prompts: PromptsMeta, request: str, mark: JournalMark) -> None:
+    def __init__(self, ctx: StepContext, prompts: PromptsMeta, request: str, mark: JournalMark, known: RecordsMeta | None) -> None:
         self.ctx = ctx
         self.dataset = ctx.dataset.name
         self.prompts = prompts
         self.request = request
         self.mark = mark
-        self.quality = Quality(ctx.plan.quality, standard_tests(prompts))
+        self.known = known
+        self.not_checked: dict[str, str] = {}
+        self.quality = Quality(ctx.plan.quality, standard_tests(prompts) | self._text_tests())
         self.tally = Tally()
         self.journal: Counter[str] = Counter()
+
+    def _text_tests(self) -> dict[str, Test]:
+        """The test that needs the tokenizer; a host without it can still tokenize, unless the policy depends on the finding."""
+        try:
+            decode = load_decoder(self.ctx, self.prompts.tokenizer_hash)
+        except DraftmillError as error:
+            if self.ctx.plan.quality.replacement_characters == "drop":
+                raise
+            self.not_checked["replacement_characters"] = str(error)
+            return {}
+        return {"replacement_characters": ReplacementCharacters(decode, self.prompts.vocab_size)}
 
     def build(self, path: Path) -> RecordsMeta:
         """Write the records to `path`, whole or not at all, and describe them."""
@@ -139,6 +155,8 @@ class Tokenizer:
             model=self.prompts.model,
             prompts=self.prompts.model_dump(),
             journal=self.mark.model_copy(update={"lines": dict(self.journal)}),
+            not_checked=self.not_checked,
             servers=dict(tally.servers),
+            described_servers=describe_servers(self.ctx.workspace, tally.servers, self.known.described_servers if self.known else {}),
             samplings=tally.samplings_by_rows(),
         )

@@ -1,98 +1,85 @@
-"""`python -m draftmill corpus verify DIR`: re-checks a corpus from its files alone."""
+"""`python -m draftmill corpus verify DIR`: re-checks a corpus from its files alone.
+
+Hashes, counts, masks, vocabulary bounds, unique ids, the held-out split, and that every export says the same. One byte changed anywhere
+is found: the manifest has the hash of every file, and `manifest.json.sha256` has the hash of the manifest.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import argparse
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import orjson
+from draftmill.corpus.checks.exports import check_arrow, check_conversations, check_vocabulary
+from draftmill.corpus.checks.read import read_rows
+from draftmill.corpus.checks.report import Report
+from draftmill.corpus.checks.rows import RowChecks
+from draftmill.corpus.manifest import damaged_files, files_below, read_manifest
+from draftmill.errors import ExitCode
 
-from draftmill.corpus.manifest import damaged_files, read_manifest
+Tick = Callable[[str, int], None]
+"""Called now and then with what is being done and the number of rows done; may raise to stop."""
 
-MAX_FAULTS = 20
-
-
-@dataclass
-class Report:
-    """What a check found. No faults means: the corpus is what its manifest says."""
-
-    manifest_sha256: str = ""
-    rows: int = 0
-    held_out_rows: int = 0
-    faults: list[str] = field(default_factory=list)
-
-    def fault(self, text: str) -> None:
-        """Note a fault; the first MAX_FAULTS are kept."""
-        if len(self.faults) < MAX_FAULTS:
-            self.faults.append(text)
+TICK_ROWS = 1000
 
 
-def verify(folder: Path) -> Report:
-    """Check hashes, counts, masks, vocabulary bounds, ids and the held-out split of the corpus in `folder`."""
+def verify(folder: Path, tick: Tick = lambda *_: None) -> Report:
+    """Check the corpus in `folder`. Damaged files end the check, since what follows would only repeat it in other words."""
     report = Report()
     manifest = read_manifest(folder)
     if manifest is None:
-        report.fault("manifest.json is missing, damaged, or of another schema")
+        report.fault("manifest.json: missing, damaged (it does not fit manifest.json.sha256), or of another schema")
         return report
     report.manifest_sha256 = manifest["sha256"]
+    tick("hashing the files", 0)
     for fault in damaged_files(folder, manifest):
         report.fault(fault)
+    unknown = [path.relative_to(folder).as_posix() for path in files_below(folder)]
+    report.notes += [f"{name}: is not in the manifest" for name in unknown if name not in manifest["files"]]
     if not report.faults:
-        check_rows(folder, manifest, report)
+        _check_content(folder, manifest, report, tick)
     return report
 
 
-def read_rows(folder: Path, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(file:line, row) of a split, whether it is one file, shards, or compressed."""
-    single = [path for path in (folder / f"{split}.jsonl", folder / f"{split}.jsonl.zst") if path.is_file()]
-    for path in single or sorted((folder / split).glob("*.jsonl*")):
-        for number, line in enumerate(lines(path), 1):
-            yield f"{path.relative_to(folder)}:{number}", orjson.loads(line)
-
-
-def lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, decompressed where its name ends in .zst."""
-    if path.suffix != ".zst":
-        with path.open("rb") as stream:
-            yield from stream
+def _check_content(folder: Path, manifest: dict[str, Any], report: Report, tick: Tick) -> None:
+    checks = RowChecks(manifest, report)
+    for split in ("train", "held_out"):
+        for number, (where, value) in enumerate(read_rows(folder, split)):
+            if number % TICK_ROWS == 0:
+                tick(f"checking {split}", number)
+            checks.row(split, where, value)
+    checks.finish()
+    if report.faults:
         return
-    import io
-
-    import zstandard
-
-    with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as plain:
-        yield from io.BufferedReader(plain)
-
-
-def check_rows(folder: Path, manifest: dict[str, Any], report: Report) -> None:
-    """Check every row by itself, and the sums over all of them."""
-    seen: set[str] = set()
-    sums: dict[str, Counter[str]] = {split: Counter() for split in ("train", "held_out")}
-    for split, total in sums.items():
-        for where, row in read_rows(folder, split):
-            for fault in row_faults(row, manifest["model"]["vocab_size"]):
-                report.fault(f"{where}: {fault}")
-            if row["id"] in seen:
-                report.fault(f"{where}: id {row['id']} occurs twice")
-            seen.add(row["id"])
-            total.update(rows=1, loss_tokens=sum(row["loss_mask"]), total_tokens=len(row["input_ids"]))
-    report.rows, report.held_out_rows = sums["train"]["rows"], sums["held_out"]["rows"]
-    totals = manifest["totals"]
-    for name, found in (("rows", report.rows), ("held_out_rows", report.held_out_rows), ("loss_tokens", sums["train"]["loss_tokens"])):
-        if totals[name] != found:
-            report.fault(f"manifest.json: {name} is {totals[name]}, the files have {found}")
+    check_vocabulary(folder, manifest, checks.counts.total(), report)
+    for split in ("train", "held_out"):
+        tick(f"comparing the exports of {split}", 0)
+        check_arrow(folder, split, report)
+        check_conversations(folder, split, report)
 
 
-def row_faults(row: dict[str, Any], vocab_size: int) -> Iterator[str]:
-    """What is wrong with one row."""
-    ids, mask = row["input_ids"], row["loss_mask"]
-    expected = [0] * row["prompt_tokens"] + [1] * row["completion_tokens"]
-    if mask != expected:
-        yield "the loss mask is not zeros for the prompt and ones for the answer"
-    if len(ids) != len(mask):
-        yield f"{len(ids)} token ids and {len(mask)} mask values"
-    if not all(0 <= token < vocab_size for token in ids):
-        yield f"a token id lies outside the vocabulary of {vocab_size}"
+def main(argv: list[str]) -> int:
+    """The command line. Exit code 0: the corpus is what its manifest says; 65: it is not, and every fault is a line."""
+    parser = argparse.ArgumentParser(prog="draftmill corpus verify", description="Check a corpus from its files alone.")
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the corpus: the folder with manifest.json")
+    folder = parser.parse_args(argv).folder
+    if not folder.is_dir():
+        _say(f"{folder}: no such folder; give the folder that has manifest.json")
+        return ExitCode.PERMANENT
+    report = verify(folder)
+    for note in report.notes:
+        _say(f"note: {note}")
+    for fault in report.faults:
+        _say(f"fault: {fault}")
+    if report.faults:
+        more = f"; {report.left_out} more faults" if report.left_out else ""
+        _say(f"{folder}: NOT whole{more}")
+        return ExitCode.PERMANENT
+    _say(f"{folder}: whole; {report.rows:,} rows and {report.held_out_rows:,} held out, manifest {report.manifest_sha256[:16]}")
+    return ExitCode.DONE
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import json
 import random
+import shutil
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,12 +18,35 @@ from draftmill.generation.response import Response
 from draftmill.jobs.step import StepContext
 from draftmill.layout import Workspace
 from draftmill.prompts.prompt import Prompt, content_id, input_hash, order_key
+from draftmill.prompts.tokenizer import load_tokenizer, tokenizer_request
 from draftmill.spec.plan import Plan
 from tests.plans import make_dataset, make_plan
+from tests.tiny_model import VOCABULARY
+from tests.tiny_model import _tokenizer as build_tokenizer
 
-VOCABULARY = 1000
-END, OPEN, CLOSE = 1, 5, 6
-SPECIAL = [0, END, 2, 3, 4, OPEN, CLOSE]
+END, USER, ASSISTANT, OPEN, CLOSE = 1, 4, 5, 6, 7
+SPECIAL = [0, END, 2, 3, USER, ASSISTANT, OPEN, CLOSE]
+
+
+@functools.lru_cache(maxsize=1)
+def tokenizer_folder() -> Path:
+    """A real tokenizer, trained once for all tests of a run."""
+    folder = Path(tempfile.mkdtemp(prefix="corpus-tokenizer-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    build_tokenizer(folder)
+    (folder / "config.json").write_text(json.dumps({"vocab_size": VOCABULARY, "eos_token_id": END}))
+    return folder
+
+
+def about_tokenizer() -> dict[str, Any]:
+    """What the prompts' meta file says of it."""
+    return dict(_about(str(tokenizer_folder())))
+
+
+@functools.lru_cache(maxsize=1)
+def _about(folder: str) -> dict[str, Any]:
+    profile = make_plan(profile={"model_path": folder}).server.profile
+    return load_tokenizer(tokenizer_request(profile, Workspace(Path(folder)))).about
 
 
 def make_prompts(dataset: str, count: int, seed: int = 7) -> list[Prompt]:
@@ -27,7 +55,7 @@ def make_prompts(dataset: str, count: int, seed: int = 7) -> list[Prompt]:
     prompts = []
     for number in range(count):
         identity = content_id(f"{dataset} {number}".encode())
-        ids = [3, *(chance.randrange(10, VOCABULARY) for _ in range(chance.randrange(5, 60))), 4, OPEN]
+        ids = [USER, *(chance.randrange(10, VOCABULARY) for _ in range(chance.randrange(5, 60))), END, ASSISTANT, OPEN]
         prompts.append(Prompt(identity, ids, dataset, conversation=identity))
     return sorted(prompts, key=lambda prompt: order_key(seed, prompt.id))
 
@@ -61,7 +89,7 @@ class Campaign:
     """Writes prompts and journals, and runs steps on them."""
 
     root: Path
-    plan: Plan = field(default_factory=make_plan)
+    plan: Plan
     said: list[str] = field(default_factory=list)
 
     def ctx(self, dataset: str | None = None) -> StepContext:
@@ -86,18 +114,9 @@ class Campaign:
             "rows_read": len(prompts),
             "rows_used": len(prompts),
             "skipped": {},
-            "vocab_size": VOCABULARY,
-            "context_length": 2048,
-            "tokenizer_hash": "t" * 8,
-            "template_hash": "c" * 8,
-            "transformers": "5.0",
-            "bos_token_id": None,
-            "eos_token_ids": [END],
-            "special_token_ids": SPECIAL,
-            "think_ids": {"<think>": OPEN, "</think>": CLOSE},
+            **about_tokenizer(),
             "sources": [{"path": f"samples/{dataset}.jsonl", "revision": "main", "commit": None}],
             "sha256": sha256_file(path),
-            "model_path": str(self.root / "models/tiny"),
         }
         write_json(self.folder.prompts_meta(dataset), meta | changes)
 
@@ -121,11 +140,14 @@ def with_ids(response: Response, input_ids: list[int], turn: int) -> Response:
     return replace(response, input_ids=input_ids, input_hash=input_hash(input_ids), prompt_tokens=len(input_ids), turn=turn)
 
 
+def make_campaign(root: Path, *names: str, **changes: Any) -> Campaign:
+    """A campaign of the named data sets on the test tokenizer, without files."""
+    return Campaign(root, make_plan(*map(make_dataset, names), profile={"model_path": str(tokenizer_folder())}, **changes))
+
+
 def two_datasets(root: Path, **changes: Any) -> Campaign:
-    """Data sets alpha and beta, 40 and 30 responses, all tokenizable."""
-    campaign = Campaign(
-        root, make_plan(make_dataset("alpha"), make_dataset("beta", licence="contested", licence_contested=True), **changes)
-    )
+    """Data sets alpha and beta with 40 and 30 responses."""
+    campaign = make_campaign(root, "alpha", "beta", **changes)
     campaign.fill("alpha", 60, 40)
     campaign.fill("beta", 30, 30)
     return campaign

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from draftmill.corpus.exports.arrow import ArrowSink
+from draftmill.corpus.exports.conversations import ConversationSink, Reader
 from draftmill.corpus.exports.jsonl import JsonlSink, split_path
 from draftmill.corpus.exports.sink import Sink
 from draftmill.corpus.exports.vocabulary import VocabularySink
-from draftmill.corpus.request import MergeRequest
 from draftmill.spec.policy import CorpusPolicy
 
 
@@ -24,29 +26,36 @@ class Exports:
     ```
     """
 
-    def __init__(self, folder: Path, policy: CorpusPolicy, request: MergeRequest) -> None:
+    def __init__(self, folder: Path, policy: CorpusPolicy, prompts: dict[str, Any], reader: Reader | None) -> None:
         self.folder = folder
         self.policy = policy
-        self.vocabulary = VocabularySink(folder / "vocabulary", policy.draft_vocab_size, request.prompts)
+        self.reader = reader
+        self.vocabulary = VocabularySink(folder / "vocabulary", policy.draft_vocab_size, prompts)
+        self.has_held_out = False
+        self.hashes: dict[Path, str] = {}
 
-    @property
-    def train(self) -> str:
-        """The training rows as trainers read them, relative to the corpus folder."""
-        return split_path(self.folder, "train", self.policy.shard_rows, self.policy.compress).name
+    def path(self, split: str) -> str:
+        """The rows of a split as trainers read them, relative to the corpus folder: a file, or a folder of shards."""
+        return split_path(self.folder, split, self.policy.shard_rows, self.policy.compress).name
 
-    def _sinks(self, split: str) -> list[Sink]:
+    @contextlib.contextmanager
+    def open(self, split: str) -> Iterator[list[Sink]]:
+        """All exports of a split, written when the block ends well. The vocabulary is counted on training rows alone."""
+        self.has_held_out |= split == "held_out"
         sinks: list[Sink] = [JsonlSink(self.folder, split, self.policy.shard_rows, self.policy.compress)]
         if "arrow" in self.policy.exports:
             sinks.append(ArrowSink(self.folder / "arrow" / split))
-        return sinks
-
-    def train_sinks(self) -> list[Sink]:
-        """Everything that takes training rows. The vocabulary is counted on these alone."""
-        return [*self._sinks("train"), self.vocabulary]
-
-    def held_out_sinks(self) -> list[Sink]:
-        """Everything that takes held-out rows."""
-        return self._sinks("held_out")
+        if "conversations" in self.policy.exports and self.reader is not None:
+            suffix = ".jsonl.zst" if self.policy.compress else ".jsonl"
+            sinks.append(ConversationSink(self.folder / "conversations" / f"{split}{suffix}", self.reader))
+        if split == "train":
+            sinks.append(self.vocabulary)
+        with contextlib.ExitStack() as stack:
+            for sink in sinks:
+                stack.enter_context(sink)
+            yield sinks
+        for sink in sinks:
+            self.hashes.update(sink.hashes)
 
     def describe(self) -> dict[str, Any]:
         """What the manifest says about the exports beyond their files."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from draftmill.corpus.repetition import Hashes
+    from draftmill.corpus.quality.repetition import Hashes
 
 SHORTEST = 64
 """Phrases an answer must have: short answers are rightly the same for many prompts."""

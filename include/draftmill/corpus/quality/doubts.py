@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from draftmill.corpus.near_duplicates import NearDuplicates
 from draftmill.corpus.prompts_meta import PromptsMeta
+from draftmill.corpus.quality.near_duplicates import NearDuplicates
+from draftmill.corpus.quality.repetition import is_degenerate, phrase_hashes
 from draftmill.corpus.record import Row
-from draftmill.corpus.repetition import is_degenerate, phrase_hashes
 from draftmill.spec.policy import QualityPolicy
 
 if TYPE_CHECKING:
+    from draftmill.corpus.quality.repetition import Hashes
     from draftmill.corpus.record import Ids
-    from draftmill.corpus.repetition import Hashes
 
 
 @dataclass(frozen=True)
