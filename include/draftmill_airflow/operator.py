@@ -84,7 +84,7 @@ class RemoteJobOperator(BaseOperator):
         order = Order.model_validate(self.order, strict=False)
         if order.dry_run and self.verb not in HARMLESS:
             raise AirflowSkipException("a dry run starts nothing")
-        plan, key, asker = order.narrowed(self.dataset), order.key(self.verb, self.dataset), asker_of(context)
+        plan, key, asker = order.narrowed(self.verb, self.dataset), order.key(self.verb, self.dataset), asker_of(context)
         host = Host.load(order.conn_id)
         request = StartRequest(workspace=host.workspace, key=key, plan=plan, secrets=host.secrets, asker=asker)
         with connect(host) as session:

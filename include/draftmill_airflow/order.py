@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from draftmill.jobs.models import JobKey
+from draftmill.jobs.step import STEPS
 from draftmill.layout import CampaignFolder, Workspace
 from draftmill.spec.plan import Plan
 from draftmill_airflow.errors import JobNeedsAPerson
@@ -21,7 +22,7 @@ class Order(BaseModel):
     dry_run: bool = False
     plan: Plan
 
-    def narrowed(self, dataset: str | None) -> Plan:
+    def narrowed(self, verb: str, dataset: str | None) -> Plan:
         """The plan a job gets: only its own data set's part, so that a change to another data set is no change of this job.
 
         Raises JobNeedsAPerson where the order has no such data set.
@@ -31,7 +32,7 @@ class Order(BaseModel):
         if dataset not in self.plan.names:
             known = ", ".join(self.plan.names)
             raise JobNeedsAPerson(f"data set {dataset} is not in this run's order ({known}); clear `plan` to order again")
-        return self.plan.only(dataset)
+        return self.plan.only(dataset, keep_earlier=STEPS[verb].chooses_prompts)
 
     def key(self, verb: str, dataset: str | None) -> JobKey:
         """What the job of `verb` is found by."""

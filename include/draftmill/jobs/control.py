@@ -45,7 +45,7 @@ def narrowed(key: JobKey, plan: Plan) -> Plan:
         return plan
     if key.dataset not in plan.names:
         raise PermanentError(f"job {key}: the plan has no data set {key.dataset}; it has {', '.join(plan.names)}")
-    return plan.only(key.dataset)
+    return plan.only(key.dataset, keep_earlier=entry.chooses_prompts)
 
 
 def spec_digest(task: str, plan: Plan) -> str:

@@ -70,7 +70,7 @@ def run_step(verb: str, plan: Plan, workspace: Workspace, dataset: str | None, s
     """Run one step here and now. Stored secrets become part of the environment, where it has no value of its own."""
     for name, value in read_secrets(workspace).items():
         os.environ.setdefault(name, value)
-    narrowed = plan.only(dataset) if dataset else plan
+    narrowed = plan.only(dataset, keep_earlier=STEPS[verb].chooses_prompts) if dataset else plan
     with _sole(workspace, plan, verb, dataset), _signals(stop), _progress(plan, verb, dataset) as progress:
         context = StepContext(narrowed, workspace, progress, dataset, stop)
         outcome = conclude(lambda: STEPS[verb].load()(context), stop)

@@ -55,11 +55,15 @@ Step = Callable[[StepContext], dict[str, Any]]
 
 @dataclass(frozen=True)
 class StepEntry:
-    """A verb: where its function lives, whether it works on one data set, and its line in the help."""
+    """A verb: where its function lives, whether it works on one data set, and its line in the help.
+
+    chooses_prompts: what it makes of a data set depends on which data sets come before it.
+    """
 
     target: str
     per_dataset: bool
     help: str
+    chooses_prompts: bool = False
 
     def load(self) -> Step:
         """Import the function; done late, so that light verbs start fast."""
@@ -71,7 +75,7 @@ class StepEntry:
 STEPS: dict[str, StepEntry] = {
     "survey": StepEntry("draftmill.generation.survey:run", False, "what is on disk for each data set, and tokens left"),
     "preflight": StepEntry("draftmill.serving.preflight:run", False, "check this host for the campaign, in seconds"),
-    "prepare": StepEntry("draftmill.prompts.prepare:run", True, "read a source and render its prompts to token ids"),
+    "prepare": StepEntry("draftmill.prompts.prepare:run", True, "read a source and render its prompts to token ids", chooses_prompts=True),
     "launch": StepEntry("draftmill.serving.step:launch", False, "bring the server up and wait until it is ready"),
     "generate": StepEntry("draftmill.generation.step:run", True, "generate answers under the token budget"),
     "tokenize": StepEntry("draftmill.corpus.tokenize:run", True, "turn prompts and responses into token-exact records"),

@@ -36,6 +36,16 @@ class DatasetPlan(Strict):
     in_flight: int | Literal["auto"] = "auto"
 
 
+class PromptOrigin(Strict):
+    """What decides which prompts a data set can have: enough for the data sets after it to leave those prompts out."""
+
+    name: Name
+    sources: tuple[Source, ...]
+    adapter: Name
+    columns: dict[str, str] = Field(default_factory=dict)
+    turns: Turns = "first"
+
+
 class Plan(Strict):
     """A resolved campaign. `datasets` is in work order: longest expected answers first."""
 
@@ -50,6 +60,7 @@ class Plan(Strict):
     quality: QualityPolicy
     corpus: CorpusPolicy
     merge_partial: bool = False
+    earlier: tuple[PromptOrigin, ...] = Field((), description="Of a narrowed plan: the data sets before it, whose prompts it leaves out.")
 
     @field_validator("datasets")
     @classmethod
@@ -71,6 +82,15 @@ class Plan(Strict):
                 return entry
         raise KeyError(name)
 
-    def only(self, name: str) -> Plan:
-        """This plan narrowed to one data set, so that a change to another one does not change the request."""
-        return self.model_copy(update={"datasets": (self.dataset(name),)})
+    def only(self, name: str, *, keep_earlier: bool = False) -> Plan:
+        """This plan narrowed to one data set, so that a change to another one does not change the request.
+
+        keep_earlier: for the step that chooses prompts, which leaves out those of the data sets before this one.
+        """
+        return self.model_copy(update={"datasets": (self.dataset(name),), "earlier": self.before(name) if keep_earlier else ()})
+
+    def before(self, name: str) -> tuple[PromptOrigin, ...]:
+        """The data sets that come before `name`. A prompt that several data sets have belongs to the first of them."""
+        fields = set(PromptOrigin.model_fields)
+        index = self.names.index(name)
+        return self.earlier + tuple(PromptOrigin(**{field: getattr(entry, field) for field in fields}) for entry in self.datasets[:index])
