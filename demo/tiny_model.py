@@ -42,7 +42,7 @@ SEED = 7
 VOCABULARY = 1024
 CONTEXT = 2048
 STEPS = 220
-BATCH = 16
+BATCH = 8
 WINDOW = 192
 MEAN_ANSWER = {"B4": 110, "B5": 110, "B8": 130}
 """Mean length, in tokens, of the answers trained on, by the sample file's first letters; their lengths spread widely around it."""
@@ -151,6 +151,8 @@ def train(stream: list[int], tokenizer: Any) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    # One thread: matrices this small gain little from a second one, and two that wait for each other stand still on a busy machine.
+    torch.set_num_threads(1)
     torch.manual_seed(SEED)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
