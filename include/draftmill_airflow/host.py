@@ -21,7 +21,8 @@ from draftmill_airflow.errors import HostSettingsError
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-_STEP = r"[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*"
+_STEP = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@-]+"
+"""One name in a path; hidden folders are names like any other, `.` and `..` are not."""
 _UNSAFE = ("no_host_key_check", "ignore_hostkey_verification", "allow_host_key_change")
 
 
