@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,9 +10,10 @@ SAMPLE_CHARACTERS = 600
 
 
 def table(header: list[str], rows: Iterable[list[Any]]) -> list[str]:
-    """A Markdown table. The first column is text, the others are numbers."""
-    marks = ["---", *["---:"] * (len(header) - 1)]
-    return [_cells(header), _cells(marks), *(_cells(row) for row in rows), ""]
+    """A Markdown table. Columns of text alone stand left, all others right."""
+    body = list(rows)
+    marks = ["---" if all(isinstance(row[number], str) for row in body) else "---:" for number in range(len(header))]
+    return [_cells(header), _cells(marks), *map(_cells, body), ""]
 
 
 def _cells(values: list[Any]) -> str:
@@ -65,7 +67,7 @@ def _introduction(manifest: dict[str, Any]) -> list[str]:
         "",
         *([manifest["description"], ""] if manifest["description"] else []),
         (
-            f"The prompts of {len(manifest['datasets'])} data sets, answered by `{manifest['model']['model_path']}` itself, as token ids. "
+            f"The prompts of {len(manifest['datasets'])} data sets, answered by `{manifest['model']['name']}` itself, as token ids. "
             "A drafter (EAGLE-3) trained on it learns to predict what this model says. Every row is exactly what the server was "
             "sent and what it generated: nothing was decoded and encoded again. "
             "The loss mask is 1 on generated tokens and 0 on the prompt, unshifted."
@@ -125,12 +127,13 @@ def _origin(manifest: dict[str, Any]) -> list[str]:
         "## How it came to be",
         "",
         (
-            f"- Model: `{model['model_path']}`, vocabulary {model['vocab_size']:,}; tokenizer `{model['tokenizer_hash'][:12]}`, "
+            f"- Model: `{model['name']}`, vocabulary {model['vocab_size']:,}; tokenizer `{model['tokenizer_hash'][:12]}`, "
             f"chat template `{model['template_hash'][:12]}`."
         ),
         f"- Server profile: `{server['profile']}`.",
         *(_server_line(name, entry) for name, entry in server["answered_by"].items()),
-        f"- Sampling: {_settings(manifest['sampling']['plan'])}; seed of order and splits: {manifest['sampling']['seed']}.",
+        *(f"- Sampling: {settings}: {rows:,} responses." for settings, rows in _samplings(manifest)),
+        f"- Seed of order and splits: {manifest['sampling']['seed']}.",
     ]
     for name, entry in manifest["datasets"].items():
         lines += [f"- {name}: {_source(source)}" for source in entry["sources"]]
@@ -144,8 +147,14 @@ def _server_line(fingerprint: str, entry: dict[str, Any]) -> str:
     return f"- Answered by server `{fingerprint or 'unknown'}` ({known}): {entry['rows']:,} rows."
 
 
-def _settings(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
+def _samplings(manifest: dict[str, Any]) -> list[tuple[str, int]]:
+    """The sampling parameters that were sent, with the number of responses, most frequent first."""
+    responses: Counter[str] = Counter()
+    for entry in manifest["datasets"].values():
+        for sampling in entry["samplings"]:
+            settings = ", ".join(f"{name} {value}" for name, value in sampling["sampling"].items())
+            responses[settings or "the server's defaults"] += sampling["rows"]
+    return responses.most_common()
 
 
 def _source(source: dict[str, Any]) -> str:
@@ -217,7 +226,7 @@ def _vocabulary(manifest: dict[str, Any]) -> list[str]:
             f"The draft vocabulary of {vocabulary['draft_size']:,} tokens covers {vocabulary['coverage']:.2%} of them; "
             f"the {len(vocabulary['always_in'])} special and end tokens are in it."
         )
-    return [*lines, *(f"{note[0].upper()}{note[1:]}." for note in vocabulary["notes"]), ""]
+    return [*lines, *(f"Note: {note}." for note in vocabulary["notes"]), ""]
 
 
 def _samples(samples: list[dict[str, Any]]) -> list[str]:
@@ -233,9 +242,13 @@ def _samples(samples: list[dict[str, Any]]) -> list[str]:
 
 
 def _quoted(text: str) -> list[str]:
-    """Text as an indented block, which no text can break out of."""
+    """Text as an indented block, which no text can break out of; control characters are written as escapes."""
     cut = text if len(text) <= SAMPLE_CHARACTERS else f"{text[:SAMPLE_CHARACTERS]} […]"
-    return [f"    {line}" for line in cut.splitlines() or [""]]
+    return [f"    {_visible(line)}" for line in cut.split("\n")]
+
+
+def _visible(line: str) -> str:
+    return "".join(letter if letter.isprintable() or letter == "\t" else letter.encode("unicode_escape").decode() for letter in line)
 
 
 def _use(manifest: dict[str, Any]) -> list[str]:

@@ -120,3 +120,16 @@ class MergeResult(Result):
     total_tokens: int
     datasets: dict[str, int] = Field(description="Rows kept, by data set.")
     reused: bool = Field(False, description="Nothing had changed; the corpus on disk was kept.")
+
+
+class AcceptResult(Result):
+    """What `accept` found: the corpus is what its manifest says, and every loader asked for takes all of it."""
+
+    campaign: str
+    corpus: str = Field(description="The version that was checked; `corpus` of the campaign may point to a later one by now.")
+    manifest_sha256: str
+    rows: int
+    held_out_rows: int
+    loss_tokens: int
+    total_tokens: int
+    trainers: dict[str, str] = Field(default_factory=dict, description="What each trainer's own loader said, or why it was not asked.")
