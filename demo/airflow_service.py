@@ -6,6 +6,7 @@ Only the API server listens, on the loopback. The demo's user has a generated pa
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 import socket
 import subprocess
@@ -118,6 +119,15 @@ def environment(demo: Demo) -> dict[str, str]:
     }
 
 
+def code_digest() -> str:
+    """What Airflow runs of this project, as one hash."""
+    total = hashlib.sha256()
+    for folder in ("dags", "plugins", "include"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            total.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return total.hexdigest()
+
+
 class AirflowService:
     """The four processes and their database."""
 
@@ -132,13 +142,13 @@ class AirflowService:
         return f"http://{LOOPBACK}:{api_port(self.demo)}"
 
     def start(self) -> None:
-        """Start what is not running. An Airflow whose settings have changed since is started anew."""
+        """Start what is not running. An Airflow whose settings or code have changed since is started anew: it keeps both in memory."""
         environ = environment(self.demo)
-        known = self.demo.airflow / "environment.json"
-        if read_json(known) != environ:
+        known, wanted = self.demo.airflow / "started_with.json", {"environment": environ, "code": code_digest()}
+        if read_json(known) != wanted:
             self.background.stop(COMPONENTS)
             self._migrate(environ)
-            write_json(known, environ, mode=0o600)
+            write_json(known, wanted, mode=0o600)
         for name, arguments in COMPONENTS.items():
             if self.background.find(name) is None:
                 self.background.start(name, [*self.command, *arguments], environ)

@@ -73,7 +73,14 @@ class Api:
         return self.call("GET", path, params={"map_index": map_index, "deserialize": "false"})["value"]
 
     def log_lines(self, run_id: str, task: dict[str, Any]) -> list[str]:
-        """The log of a task's last try."""
+        """The log of a task's last try; of an exception, its type and sentence."""
         path = f"dags/{DAG}/dagRuns/{run_id}/taskInstances/{task['task_id']}/logs/{max(task['try_number'], 1)}"
         content = self.call("GET", path, params={"map_index": task["map_index"]})["content"]
-        return [line["event"] if isinstance(line, dict) else str(line) for line in content]
+        return [line for entry in content for line in _lines(entry) if not line.startswith("::")]
+
+
+def _lines(entry: Any) -> list[str]:
+    if not isinstance(entry, dict):
+        return str(entry).splitlines()
+    causes = [f"{cause['exc_type']}: {cause['exc_value']}" for cause in entry.get("error_detail") or []]
+    return [*str(entry.get("event", "")).splitlines(), *causes]
