@@ -1,37 +1,39 @@
 """The `prepare` step: read a data set's sources, order its prompts, render them to token ids, write the prompts file.
 
 Two passes. The first reads every row, makes ids and order keys, and keeps the rows that come first (`scan`, `spill`, `sorting`); the
-second renders those, in order (`rendering`). Both run in worker processes where the source is worth it; the result does not depend on
-how many.
+second renders those, in order (`rendering`, `output`). Both run in worker processes where the source is worth it; the result does not
+depend on how many.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import hashlib
-import itertools
 import os
 import shutil
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from draftmill.errors import PermanentError, TemporaryError
-from draftmill.files import FileLock, atomic_writer, write_json
+from draftmill.errors import DraftmillError, PermanentError, TemporaryError
+from draftmill.files import FileLock, atomic_writer, read_json, write_json
 from draftmill.jobs.step import StepContext
-from draftmill.prompts.rendering import BATCH, Candidate, Line, RenderRequest, describe_tokenizer, render_batch
-from draftmill.prompts.request import SCHEMA, request_digest, reusable
+from draftmill.prompts.answered import AnsweredPrompts
+from draftmill.prompts.earlier import Earlier, KeyIndex, gather, index_path, write_index
+from draftmill.prompts.output import PromptWriter, Tally, TooFew
+from draftmill.prompts.rendering import RenderRequest, describe_tokenizer
+from draftmill.prompts.request import SCHEMA, request_digest, reusable, source_digest
 from draftmill.prompts.room import prompt_room
-from draftmill.prompts.scan import ScanCounts, ScanRequest
-from draftmill.prompts.sorting import Sorted, scan_all
-from draftmill.prompts.spill import bucket_count
+from draftmill.prompts.scan import ScanCounts
+from draftmill.prompts.sorting import SortedRows, known_size, scan_all
 from draftmill.prompts.tokenizer import TokenizerRequest, tokenizer_request
 from draftmill.prompts.workers import Workers
-from draftmill.sources.locate import Located, locate, units_of
+from draftmill.sources.locate import Located, locate
+from draftmill.spec.plan import PromptOrigin
 from draftmill.spec.results import PrepareResult
 
 _IN_PROCESS_BYTES = 8 << 20
@@ -49,15 +51,13 @@ def run(ctx: StepContext) -> dict[str, Any]:
     return Preparation(ctx).run().model_dump()
 
 
-@dataclass
-class Tally:
-    """What became of the candidates, and of the file."""
+@dataclass(frozen=True)
+class _DataSet:
+    """A data set with its sources found; without a digest where they cannot be."""
 
-    prompts: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    special_text: int = 0
-    bytes: int = 0
-    sha256: str = ""
+    origin: PromptOrigin
+    located: list[Located]
+    digest: str | None
 
 
 class Preparation:
@@ -71,110 +71,131 @@ class Preparation:
 
     def run(self) -> PrepareResult:
         """Reuse what is there, or make it under a lock."""
-        located = [locate(source, self.ctx.workspace.resolve) for source in self.dataset.sources]
+        own = self._find(self.dataset.origin)
+        earlier = [self._find_if_possible(origin) for origin in self.ctx.plan.before(self.dataset.name)]
         tokenizer = tokenizer_request(self.ctx.plan.server.profile, self.ctx.workspace)
-        request = request_digest(self.ctx.plan, self.dataset, located, tokenizer)
+        before = [dataset.digest for dataset in earlier]
+        request = request_digest(self.ctx.plan, self.dataset.name, own.digest or "", before, tokenizer)
         found = reusable(self.ctx.folder, self.dataset.name, request)
         if found is not None:
             self.ctx.progress(f"{found.prompts} prompts are there, made from the same sources", done=found.prompts)
             return found
-        lock = FileLock(self.path.parent / f".{self.dataset.name}.lock")
-        if not lock.acquire(f"prepare, process {os.getpid()}"):
-            raise TemporaryError(f"{self.dataset.name} is being prepared by another process ({lock.holder()}); wait for it, then retry")
+        with self._alone(), self._work_folder() as work, Workers(process_count(own.located), self.ctx.stop) as workers:
+            return self._make(workers, work, own, earlier, tokenizer, request)
+
+    def _find(self, origin: PromptOrigin) -> _DataSet:
+        meta = read_json(self.ctx.folder.prompts_meta(origin.name))
+        recorded = meta.get("sources", []) if isinstance(meta, dict) else []
+        located = [locate(source, self.ctx.workspace.resolve, recorded) for source in origin.sources]
+        return _DataSet(origin, located, source_digest(self.ctx.plan.seed, origin, located))
+
+    def _find_if_possible(self, origin: PromptOrigin) -> _DataSet:
         try:
-            return self._make(located, tokenizer, request)
+            return self._find(origin)
+        except DraftmillError:
+            return _DataSet(origin, [], None)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        lock = FileLock(self.path.parent / f".{self.dataset.name}.lock")
+        if not lock.acquire(f"process {os.getpid()}"):
+            raise TemporaryError(f"{self.dataset.name} is being prepared by {lock.holder() or 'another process'}; wait for it, then retry")
+        try:
+            yield
         finally:
             lock.release()
 
-    def _make(self, located: list[Located], tokenizer: TokenizerRequest, request: str) -> PrepareResult:
+    @contextlib.contextmanager
+    def _work_folder(self) -> Iterator[Path]:
         for stale in self.path.parent.glob(f".{self.dataset.name}.work-*"):
             shutil.rmtree(stale, ignore_errors=True)
         work = Path(tempfile.mkdtemp(prefix=f".{self.dataset.name}.work-", dir=self.path.parent))
-        size = sum(_local_bytes(source) for source in located)
         try:
-            with Workers(process_count(size), self.ctx.stop) as workers:
-                policy = self.ctx.plan.special_token_text
-                about = workers.each(functools.partial(describe_tokenizer, tokenizer, policy))
-                limits = (self.dataset.max_prompt_tokens, prompt_room(self.dataset, about["context_length"]))
-                render = RenderRequest(tokenizer, policy, self.dataset.name, *limits)
-                data, tally = self._fill(workers, located, work, bucket_count(size), render)
-                return self._finish(data, tally, {"request": request, **about, "sources": [source.about for source in located]})
+            yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _fill(self, workers: Workers, located: list[Located], work: Path, buckets: int, render: RenderRequest) -> tuple[Sorted, Tally]:
-        """Scan and render, and scan again for more candidates where too many of the first could not be used."""
-        units = [unit for index, source in enumerate(located) for unit in units_of(index, source)]
+    def _make(
+        self, workers: Workers, work: Path, own: _DataSet, earlier: list[_DataSet], tokenizer: TokenizerRequest, request: str
+    ) -> PrepareResult:
+        policy = self.ctx.plan.special_token_text
+        about = workers.each(functools.partial(describe_tokenizer, tokenizer, policy))
+        room = prompt_room(self.dataset, about["context_length"])
+        render = RenderRequest(tokenizer, policy, self.dataset.name, self.dataset.max_prompt_tokens, room)
         wanted = self.dataset.max_prompts
         keep = None if wanted is None else wanted + wanted // 4 + 1000
-        adapters = tuple(source.source.adapter or self.dataset.adapter for source in located)
-        columns = tuple(sorted(self.dataset.columns.items()))
+        rows = self._scan(workers, work, own, keep)
+        index = index_path(self.path.parent, self.dataset.name, own.digest or "")
+        write_index(index, rows.distinct(), self.dataset.name)
+        before, missing = self._gather(workers, work, earlier)
         while True:
-            scan = ScanRequest(adapters, columns, self.dataset.turns, self.ctx.plan.seed, keep, buckets, str(work))
-            data = scan_all(workers, units, scan, self._report_scan)
             try:
-                with atomic_writer(self.path) as stream:
-                    return data, self._render(workers, render, data, stream)
-            except _TooFewError:
-                keep = None if keep is None else keep * 4
-
-    def _render(self, workers: Workers, request: RenderRequest, data: Sorted, stream: IO[bytes]) -> Tally:
-        tally = Tally()
-        digest = hashlib.sha256()
-        wanted = self.dataset.max_prompts
-        batches = _batches(data.candidates())
-        for lines in workers.run(functools.partial(render_batch, request, batch) for batch in batches):
-            for line in lines:
-                if tally.prompts == wanted:
-                    break
-                _count(tally, line)
-                if line[0] is not None:
-                    stream.write(line[0])
-                    digest.update(line[0])
-                    tally.bytes += len(line[0])
-            if tally.prompts == wanted:
+                tally, left = self._write(workers, render, rows, index, before)
                 break
-            self._talk(f"{tally.prompts} prompts rendered", done=tally.prompts)
-        if not data.complete and tally.prompts != wanted:
-            raise _TooFewError
-        tally.sha256 = digest.hexdigest()
-        return tally
+            except TooFew:
+                keep = None if keep is None else keep * 4
+                rows = self._scan(workers, work, own, keep)
+        about = {"request": request, **about, "sources": [source.about for source in own.located], "not_compared": missing}
+        return self._finish(rows.counts, tally, left, about)
 
-    def _finish(self, data: Sorted, tally: Tally, about: dict[str, Any]) -> PrepareResult:
-        distinct = sum(len(keys) for keys, _ in data.distinct())
-        skipped = data.counts.skipped + tally.skipped
-        skipped["duplicate"] += data.counts.usable - distinct
-        skipped["over_max_prompts"] += distinct - tally.prompts - sum(tally.skipped.values())
+    def _scan(self, workers: Workers, work: Path, dataset: _DataSet, keep: int | None) -> SortedRows:
+        def report(done: int, units: int, counts: ScanCounts) -> None:
+            message = f"{dataset.origin.name}: {counts.rows_read} rows read, {done} of {units} parts"
+            self._talk(message, done=done, rows=counts.rows_read)
+
+        return scan_all(workers, dataset.origin, dataset.located, self.ctx.plan.seed, keep, work, report)
+
+    def _gather(self, workers: Workers, work: Path, earlier: list[_DataSet]) -> tuple[Earlier, list[str]]:
+        def maker(dataset: _DataSet, path: Path) -> None:
+            write_index(path, self._scan(workers, work, dataset, keep=0).distinct(), dataset.origin.name)
+
+        wanted = []
+        for dataset in earlier:
+            path = index_path(self.path.parent, dataset.origin.name, dataset.digest or "")
+            if dataset.digest is not None:
+                wanted.append((dataset.origin.name, path, functools.partial(maker, dataset, path)))
+        found, missing = gather(self.ctx, wanted)
+        return found, missing + [dataset.origin.name for dataset in earlier if dataset.digest is None]
+
+    def _write(self, workers: Workers, render: RenderRequest, rows: SortedRows, index: Path, before: Earlier) -> tuple[Tally, Counter[str]]:
+        """Write the prompts file. The old meta file goes in the moment that the new prompts come, so that it never describes them."""
+        answered = AnsweredPrompts(self.ctx.folder, self.dataset.name, self.ctx.plan.seed)
+        with contextlib.closing(answered), atomic_writer(self.path) as stream:
+            writer = PromptWriter(stream, answered, before)
+
+            def report(done: int) -> None:
+                self._talk(f"{done} prompts rendered", done=done)
+
+            tally = writer.write(workers, render, rows, self.dataset.max_prompts, report)
+            left = rows_left(rows, KeyIndex(index), before, tally)
+            if not tally.prompts:
+                raise PermanentError(
+                    f"{self.dataset.name}: none of {rows.counts.rows_read} rows gave a prompt (skipped: {listed(left)}); check the source"
+                )
+            self.ctx.folder.prompts_meta(self.dataset.name).unlink(missing_ok=True)
+        return tally, left
+
+    def _finish(self, counts: ScanCounts, tally: Tally, left: Counter[str], about: dict[str, Any]) -> PrepareResult:
         numbers = {
             "dataset": self.dataset.name,
             "prompts": tally.prompts,
-            "rows_read": data.counts.rows_read,
-            "rows_used": tally.prompts,
-            "skipped": dict(sorted((+skipped).items())),
+            "rows_read": counts.rows_read,
+            "rows_used": counts.rows_read - sum(left.values()),
+            "skipped": dict(sorted(left.items())),
         }
-        if not tally.prompts:
-            raise PermanentError(
-                f"{self.dataset.name}: none of {data.counts.rows_read} rows gave a prompt ({_listed(numbers['skipped'])}); check the source"
-            )
-        write_json(
-            self.ctx.folder.prompts_meta(self.dataset.name),
-            {
-                "schema": SCHEMA,
-                **numbers,
-                **about,
-                "repaired": dict(data.counts.repaired),
-                "special_token_text": tally.special_text,
-                "bytes": tally.bytes,
-                "sha256": tally.sha256,
-            },
-        )
-        self.ctx.progress(
-            f"{tally.prompts} prompts of {data.counts.rows_read} rows; skipped: {_listed(numbers['skipped'])}", done=tally.prompts
-        )
+        meta = {
+            "schema": SCHEMA,
+            **numbers,
+            **about,
+            "repaired": dict(counts.repaired),
+            "special_token_text": tally.special_text,
+            "answered_only": len(tally.answered_only),
+            "bytes": tally.bytes,
+            "sha256": tally.sha256,
+        }
+        write_json(self.ctx.folder.prompts_meta(self.dataset.name), meta)
+        self.ctx.progress(f"{tally.prompts} prompts of {counts.rows_read} rows; skipped: {listed(left)}", done=tally.prompts)
         return PrepareResult(**numbers, path=str(self.path))
-
-    def _report_scan(self, done: int, units: int, counts: ScanCounts) -> None:
-        self._talk(f"{counts.rows_read} rows read, {done} of {units} parts", done=done, rows=counts.rows_read)
 
     def _talk(self, message: str, **numbers: int) -> None:
         now = time.monotonic()
@@ -183,36 +204,30 @@ class Preparation:
             self.ctx.progress(message, **numbers)
 
 
-class _TooFewError(Exception):
-    """The candidates ran out before the wanted number of prompts, and the source has more."""
+def rows_left(rows: SortedRows, index: KeyIndex, before: Earlier, tally: Tally) -> Counter[str]:
+    """Reasons for all rows that became no prompt: rows read = rows used + these."""
+    import numpy as np
+
+    answered = np.array(tally.answered_only, np.uint64)
+    answered = answered[index.contains(answered)]
+    answered_shared = int(before.contains(answered).sum())
+    shared = before.count(rows.distinct())
+    left = rows.counts.skipped + tally.skipped
+    left["duplicate"] += rows.counts.usable - len(index)
+    left["in_earlier_dataset"] += shared - answered_shared
+    candidates = tally.prompts - len(tally.answered_only) + sum(tally.skipped.values())
+    left["over_max_prompts"] += len(index) - shared - candidates - (len(answered) - answered_shared)
+    return +left
 
 
-def _count(tally: Tally, line: Line) -> None:
-    _, reason, special_text = line
-    tally.special_text += special_text
-    if reason is None:
-        tally.prompts += 1
-    else:
-        tally.skipped[reason] += 1
+def listed(left: Counter[str]) -> str:
+    """Reasons and counts for a person."""
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(left.items())) or "none"
 
 
-def _batches(stream: Iterator[Candidate]) -> Iterator[list[Candidate]]:
-    while batch := list(itertools.islice(stream, BATCH)):
-        yield batch
-
-
-def _listed(skipped: Any) -> str:
-    return ", ".join(f"{reason} {count}" for reason, count in skipped.items()) or "none"
-
-
-def _local_bytes(located: Located) -> int:
-    """Bytes to read, as far as they are known: of local files. What comes over the network is taken as large."""
-    return int(located.about.get("bytes", 1 << 30))
-
-
-def process_count(source_bytes: int) -> int:
-    """Worker processes for a source: none for a small one; DRAFTMILL_PROCESSES decides where it is set."""
+def process_count(located: list[Located]) -> int:
+    """Worker processes for a data set: none for a small one; DRAFTMILL_PROCESSES decides where it is set."""
     told = os.environ.get("DRAFTMILL_PROCESSES", "")
     if told.isdigit():
         return int(told)
-    return 0 if source_bytes < _IN_PROCESS_BYTES else min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    return 0 if known_size(located) < _IN_PROCESS_BYTES else min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))

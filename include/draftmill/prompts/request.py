@@ -12,45 +12,42 @@ from draftmill.files import read_json
 from draftmill.layout import CampaignFolder
 from draftmill.prompts.tokenizer import TokenizerRequest, files_hash
 from draftmill.sources.locate import Located
-from draftmill.spec.plan import DatasetPlan, Plan
+from draftmill.spec.plan import Plan, PromptOrigin
 from draftmill.spec.results import PrepareResult
 
 SCHEMA = 1
 """Raised when the same request would give another file: ids, order or rendering have changed."""
 
 
-def source_digest(plan: Plan, dataset: DatasetPlan, located: list[Located]) -> str:
-    """A digest of everything that decides which ids a data set has and in which order."""
-    value = [
-        SCHEMA,
-        plan.seed,
-        dataset.adapter,
-        dataset.columns,
-        dataset.turns,
-        [[source.source.adapter, source.identity] for source in located],
-    ]
-    return _digest(value)
-
-
-def request_digest(plan: Plan, dataset: DatasetPlan, located: list[Located], tokenizer: TokenizerRequest) -> str:
-    """A digest of everything that decides what is in the prompts file."""
-    value = [
-        source_digest(plan, dataset, located),
-        dataset.max_prompts,
-        dataset.max_prompt_tokens,
-        dataset.max_new_tokens,
-        plan.special_token_text,
-        files_hash(Path(tokenizer.folder)),
-        tokenizer.tokenizer_class,
-        tokenizer.round_trip,
-        tokenizer.template_kwargs,
-        tokenizer.context_length,
-    ]
-    return _digest(value)
-
-
-def _digest(value: Any) -> str:
+def digest_of(value: Any) -> str:
+    """Hex SHA-256 of a JSON value."""
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def source_digest(seed: int, origin: PromptOrigin, located: list[Located]) -> str:
+    """A digest of everything that decides which prompts a data set can have, and in which order."""
+    sources = [[source.source.adapter, source.identity] for source in located]
+    return digest_of([SCHEMA, seed, origin.adapter, origin.columns, origin.turns, sources])
+
+
+def request_digest(plan: Plan, name: str, sources: str, earlier: list[str | None], tokenizer: TokenizerRequest) -> str:
+    """A digest of everything that decides what is in the prompts file. `earlier`: source digests of the data sets before."""
+    dataset = plan.dataset(name)
+    return digest_of(
+        [
+            sources,
+            earlier,
+            dataset.max_prompts,
+            dataset.max_prompt_tokens,
+            dataset.max_new_tokens,
+            plan.special_token_text,
+            files_hash(Path(tokenizer.folder)),
+            tokenizer.tokenizer_class,
+            tokenizer.round_trip,
+            tokenizer.template_kwargs,
+            tokenizer.context_length,
+        ]
+    )
 
 
 def reusable(folder: CampaignFolder, dataset: str, request: str) -> PrepareResult | None:
@@ -59,12 +56,5 @@ def reusable(folder: CampaignFolder, dataset: str, request: str) -> PrepareResul
     path = folder.prompts(dataset)
     if not isinstance(meta, dict) or meta.get("request") != request or not path.is_file() or path.stat().st_size != meta.get("bytes"):
         return None
-    return PrepareResult(
-        dataset=dataset,
-        prompts=meta["prompts"],
-        rows_read=meta["rows_read"],
-        rows_used=meta["rows_used"],
-        skipped=meta["skipped"],
-        reused=True,
-        path=str(path),
-    )
+    fields = {field: meta[field] for field in ("dataset", "prompts", "rows_read", "rows_used", "skipped")}
+    return PrepareResult(**fields, reused=True, path=str(path))

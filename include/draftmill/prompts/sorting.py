@@ -1,22 +1,31 @@
-"""The first pass as a whole: all units of a data set scanned, and their candidates in work order."""
+"""The first pass as a whole: all units of a data set scanned, and its candidates in work order."""
 
 from __future__ import annotations
 
 import functools
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from draftmill.prompts.rendering import Candidate
 from draftmill.prompts.scan import ScanCounts, ScanRequest, scan_unit
-from draftmill.prompts.spill import candidates, distinct_keys
+from draftmill.prompts.spill import bucket_count, candidates, distinct_keys
 from draftmill.prompts.workers import Workers
-from draftmill.sources.units import Unit
+from draftmill.sources.locate import Located, units_of
+from draftmill.spec.plan import PromptOrigin
+
+Report = Callable[[int, int, ScanCounts], None]
+"""Takes units done, units, and the counts so far."""
+_REMOTE_BYTES = 4 << 30
+"""What a source of unknown size is taken for."""
 
 
-class Sorted:
+def known_size(located: list[Located]) -> int:
+    """Bytes to read, as far as they are known."""
+    return sum(_REMOTE_BYTES if source.size is None else source.size for source in located)
+
+
+class SortedRows:
     """A scanned data set. `complete`: every usable row is among the candidates, not only those that come first."""
 
     def __init__(self, folder: Path, buckets: int, counts: ScanCounts) -> None:
@@ -24,25 +33,37 @@ class Sorted:
         self.counts = counts
         self.complete = counts.threshold is None
 
-    def candidates(self) -> Iterator[Candidate]:
-        """(id, payload) in work order, each id once, up to where none is missing."""
+    def candidates(self) -> Iterator[tuple[bytes, str, bytes]]:
+        """(order key, id, payload) in work order, each id once, up to where none is missing."""
         threshold = self.counts.threshold
         for key, row_id, payload in candidates(self._folder, self._buckets):
             if threshold is not None and key > threshold:
                 return
-            yield row_id.hex(), payload
+            yield key, row_id.hex(), payload
 
-    def distinct(self) -> Iterator[tuple[Any, Any]]:
-        """The order keys of all usable rows, sorted, in pieces: arrays of keys (uint64) and of rows with each key."""
+    def distinct(self) -> Iterator[Any]:
+        """The order keys of all usable rows, sorted, each once, as arrays of uint64."""
         return distinct_keys(self._folder, self._buckets)
 
 
-def scan_all(workers: Workers, units: list[Unit], request: ScanRequest, report: Callable[[int, int, ScanCounts], None]) -> Sorted:
-    """Scan all units into a new folder below `request.folder`. `report` gets units done, units, and the counts so far."""
-    folder = Path(tempfile.mkdtemp(dir=request.folder))
-    request = replace(request, folder=str(folder))
+def scan_all(
+    workers: Workers, origin: PromptOrigin, located: list[Located], seed: int, keep: int | None, below: Path, report: Report
+) -> SortedRows:
+    """Scan a data set into a new folder in `below`. `keep`: how many prompts will be looked at, from the top; None for all."""
+    folder = Path(tempfile.mkdtemp(dir=below))
+    buckets = bucket_count(known_size(located))
+    request = ScanRequest(
+        adapters=tuple(source.source.adapter or origin.adapter for source in located),
+        columns=tuple(sorted(origin.columns.items())),
+        turns=origin.turns,
+        seed=seed,
+        keep=keep,
+        buckets=buckets,
+        folder=str(folder),
+    )
+    units = [unit for index, source in enumerate(located) for unit in units_of(index, source)]
     counts = ScanCounts()
     for done, part in enumerate(workers.run(functools.partial(scan_unit, request, unit) for unit in units), 1):
         counts.add(part)
         report(done, len(units), counts)
-    return Sorted(folder, request.buckets, counts)
+    return SortedRows(folder, buckets, counts)

@@ -30,7 +30,7 @@ def bucket_count(source_bytes: int) -> int:
 class Spill:
     """One process's part of the sort.
 
-    keep: how many of the smallest keys matter; None keeps every candidate. `threshold` is the key from which candidates were left out.
+    keep: how many of the smallest keys matter; None keeps every row. threshold: candidates above it were left out; None where none were.
     """
 
     def __init__(self, folder: Path, name: str, buckets: int, keep: int | None) -> None:
@@ -41,7 +41,7 @@ class Spill:
         self._rows: dict[int, list[bytes]] = {}
         self._rows_bytes = 0
         self._keys: list[bytes] = []
-        self.threshold: bytes | None = None
+        self.threshold: bytes | None = b"" if keep == 0 else None
 
     def add(self, key: bytes, row_id: bytes, payload: bytes) -> None:
         """Take one usable row."""
@@ -106,11 +106,11 @@ def _read_rows(path: Path) -> Iterator[tuple[bytes, bytes, bytes]]:
             yield key, row_id, stream.read(length)
 
 
-def distinct_keys(folder: Path, buckets: int) -> Iterator[tuple[Any, Any]]:
-    """The distinct keys of all usable rows, in order, in pieces: uint64 keys and how many rows each has."""
+def distinct_keys(folder: Path, buckets: int) -> Iterator[Any]:
+    """The keys of all usable rows, sorted, each once, in pieces: arrays of uint64."""
     import numpy as np
 
     for bucket in range(buckets):
         parts = [np.fromfile(path, dtype=np.uint64) for path in folder.glob(f"{bucket:04d}-*.keys")]
         if parts:
-            yield np.unique(np.concatenate(parts), return_counts=True)
+            yield np.unique(np.concatenate(parts))

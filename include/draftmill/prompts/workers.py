@@ -99,6 +99,15 @@ class Workers:
 
     def _run(self, tasks: Iterator[Callable[[], R]]) -> Iterator[R]:
         given: list[deque[int]] = [deque() for _ in self._pipes]
+        try:
+            yield from self._in_order(tasks, given)
+        except GeneratorExit:
+            # Answers that nobody wants any more must not be taken for those of the next tasks.
+            while any(given):
+                self._collect(given, {})
+            raise
+
+    def _in_order(self, tasks: Iterator[Callable[[], R]], given: list[deque[int]]) -> Iterator[R]:
         finished: dict[int, R] = {}
         drawn = handed_out = 0
         while True:

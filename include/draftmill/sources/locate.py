@@ -1,4 +1,4 @@
-"""From `sources` of a plan to units to read, with a fingerprint that changes when the data does."""
+"""From `sources` of a plan to what they are now (their identity) and to the units that are read."""
 
 from __future__ import annotations
 
@@ -9,60 +9,64 @@ from typing import Any
 
 from draftmill.errors import PermanentError
 from draftmill.sources.files import data_files
-from draftmill.sources.hub import find_hub_files
+from draftmill.sources.hub import commit_of, find_hub_files
 from draftmill.sources.readers.files import is_remote, size_of, sniff
 from draftmill.sources.units import Unit, units_of_file, units_of_split
 from draftmill.spec.dataset import Source
 
+Resolve = Callable[[str], Path]
+"""Gives a path of a configuration file its place: `Workspace.resolve`."""
+
 
 @dataclass(frozen=True)
 class Located:
-    """A source found. `identity` is JSON that changes when the data does; `about` is what a manifest says of it."""
+    """A source found; nothing of it is read yet.
+
+    identity: JSON that changes when the data does. about: what reports and manifests say of it. files: of a local source.
+    size: bytes of a local source, None where they are not known.
+    """
 
     source: Source
-    files: tuple[str, ...]
     identity: list[Any]
     about: dict[str, Any]
-    shards: int = 0
+    files: tuple[str, ...] = ()
+    size: int | None = None
     commit: str | None = None
 
 
-def locate(source: Source, resolve: Callable[[str], Path]) -> Located:
-    """Find a source's files; nothing of them is read. `resolve` gives a configured path its place in the workspace.
+def locate(source: Source, resolve: Resolve, recorded: list[dict[str, Any]] | None = None) -> Located:
+    """Find a source. `recorded` is what `about` said before: it has the commit where the hub is out of reach now.
 
-    Raises PermanentError or TemporaryError, as `data_files` and `find_hub_files` do.
+    Raises PermanentError where there is no such file, data set or revision.
     """
     if source.hub is not None:
-        found = find_hub_files(source)
-        about: dict[str, Any] = {
-            "hub": source.hub,
-            "subset": source.subset,
-            "split": source.split,
-            "revision": source.revision,
-            "commit": found.commit,
-        }
-        identity = [source.hub, source.subset, source.split, found.commit, *(_stamp(file) for file in found.files)]
-        return Located(source, found.files, identity, about, found.shards, found.commit)
-    path = resolve(source.path or "")
-    files = tuple(str(file) for file in data_files(path))
-    about = {"path": source.path, "files": len(files), "bytes": sum(Path(file).stat().st_size for file in files)}
-    return Located(source, files, [_stamp(file) for file in files], about)
+        return _locate_hub(source, recorded or [])
+    files = tuple(str(file) for file in data_files(resolve(source.path or "")))
+    stats = [Path(file).stat() for file in files]
+    size = sum(stat.st_size for stat in stats)
+    identity = [[file, stat.st_size, stat.st_mtime_ns] for file, stat in zip(files, stats, strict=True)]
+    return Located(source, identity, {"path": source.path, "files": len(files), "bytes": size}, files, size)
 
 
-def _stamp(file: str) -> list[Any]:
-    """A file's name, size and time of change; a URL of the hub holds the commit and says it all."""
-    if is_remote(file):
-        return [file]
-    stat = Path(file).stat()
-    return [file, stat.st_size, stat.st_mtime_ns]
+def _locate_hub(source: Source, recorded: list[dict[str, Any]]) -> Located:
+    about = source.model_dump(include={"hub", "subset", "split", "revision"})
+    commit = commit_of(source)
+    if commit is None:
+        commit = next((old.get("commit") for old in recorded if {**old, **about} == old), None)
+    identity = [about["hub"], about["subset"], about["split"], commit]
+    return Located(source, identity, {**about, "commit": commit}, commit=commit)
 
 
 def units_of(index: int, located: Located) -> list[Unit]:
-    """The units of a located source. PermanentError where a file is neither JSON, JSONL nor Parquet."""
-    if located.shards:
-        return units_of_split(index, located.source, located.commit, located.shards)
+    """The units of source number `index`. PermanentError where a file is neither JSON, JSONL nor Parquet, or the source is empty."""
+    files, shards = located.files, 0
+    if located.source.hub is not None:
+        found = find_hub_files(located.source, located.commit)
+        files, shards = found.files, found.shards
+    if shards:
+        return units_of_split(index, located.source, located.commit, shards)
     units: list[Unit] = []
-    for file in located.files:
+    for file in files:
         form, compressed = sniff(file)
         splittable = compressed is None and not is_remote(file)
         units += units_of_file(index, file, form, size_of(file) if splittable else 0, splittable)

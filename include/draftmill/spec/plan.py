@@ -16,6 +16,16 @@ from draftmill.spec.policy import CorpusPolicy, QualityPolicy
 from draftmill.spec.server import NamedServer
 
 
+class PromptOrigin(Strict):
+    """What decides which prompts a data set can have: enough for the data sets after it to leave those prompts out."""
+
+    name: Name
+    sources: tuple[Source, ...]
+    adapter: Name
+    columns: dict[str, str] = Field(default_factory=dict)
+    turns: Turns = "first"
+
+
 class DatasetPlan(Strict):
     """One data set of a run, with its limits. Token counts are completion tokens unless named otherwise."""
 
@@ -35,15 +45,10 @@ class DatasetPlan(Strict):
     max_new_tokens: int = Field(gt=0)
     in_flight: int | Literal["auto"] = "auto"
 
-
-class PromptOrigin(Strict):
-    """What decides which prompts a data set can have: enough for the data sets after it to leave those prompts out."""
-
-    name: Name
-    sources: tuple[Source, ...]
-    adapter: Name
-    columns: dict[str, str] = Field(default_factory=dict)
-    turns: Turns = "first"
+    @property
+    def origin(self) -> PromptOrigin:
+        """Where its prompts come from."""
+        return PromptOrigin(**{field: getattr(self, field) for field in PromptOrigin.model_fields})
 
 
 class Plan(Strict):
@@ -91,6 +96,4 @@ class Plan(Strict):
 
     def before(self, name: str) -> tuple[PromptOrigin, ...]:
         """The data sets that come before `name`. A prompt that several data sets have belongs to the first of them."""
-        fields = set(PromptOrigin.model_fields)
-        index = self.names.index(name)
-        return self.earlier + tuple(PromptOrigin(**{field: getattr(entry, field) for field in fields}) for entry in self.datasets[:index])
+        return self.earlier + tuple(entry.origin for entry in self.datasets[: self.names.index(name)])
