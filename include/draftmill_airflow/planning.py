@@ -74,13 +74,13 @@ def plan_table(order: Order, found: SurveyResult) -> pd.DataFrame:
 
     rows = []
     for entry in found.datasets:
-        dataset = order.plan.dataset(entry.dataset)
+        dataset = order.plan.dataset(entry.name)
         rows.append(
             {
-                "data set": entry.dataset,
+                "data set": entry.name,
                 "class": dataset.length_class,
                 "budget": entry.budget_tokens,
-                "on disk": entry.completion_tokens,
+                "on disk": entry.on_disk_tokens,
                 "left": entry.left_tokens,
                 "prompts": "not prepared" if entry.prompts is None else entry.prompts,
                 "ETA": eta(entry.left_tokens, entry.tokens_per_s),

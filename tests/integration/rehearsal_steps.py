@@ -29,11 +29,12 @@ def survey(ctx: StepContext) -> dict[str, Any]:
         left = max(0, dataset.budget_tokens - tokens)
         entries.append(
             {
-                "dataset": dataset.name,
+                "name": dataset.name,
                 "budget_tokens": dataset.budget_tokens,
-                "completion_tokens": tokens,
+                "on_disk_tokens": tokens,
                 "responses": tokens // TOKENS_A_ROW,
                 "left_tokens": left,
+                "met": not left,
                 "outcome": None if left else "budget_reached",
             }
         )

@@ -18,21 +18,24 @@ class Result(BaseModel):
 class DatasetSurvey(Result):
     """What is on disk for one data set, against the plan."""
 
-    dataset: str
+    name: str
     budget_tokens: int
-    completion_tokens: int = Field(description="Completion tokens in the journal, older rows included.")
-    responses: int
+    on_disk_tokens: int = Field(description="Completion tokens in the journal, older rows included.")
     left_tokens: int = Field(description="Tokens still to generate; 0 where the budget, the samples or the prompts are used up.")
+    responses: int
+    prompts: int | None = Field(None, description="Prompts prepared; None where there is no prompts file yet.")
+    met: bool = Field(description="Nothing is left to do.")
     outcome: Outcome | None = Field(None, description="Why nothing is left; None where something is.")
-    prompts: int | None = Field(None, description="Prompts prepared; None where there is no prompts file for this plan yet.")
+    unreadable: int = Field(0, description="Journal lines that cannot be read.")
     tokens_per_s: float | None = Field(None, description="Rate of the last generate job of this data set; None where none was measured.")
 
 
 class SurveyResult(Result):
-    """What `survey` found. Data sets are in the plan's order."""
+    """What `survey` found. Data sets are in the plan's order; `totals` sums their numbers."""
 
     campaign: str
     datasets: list[DatasetSurvey]
+    totals: dict[str, int] = Field(default_factory=dict)
 
     @property
     def left_tokens(self) -> int:
