@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import draftmill
-from draftmill.jobs.bundle import build, code_hash, hash_sources, read_sources
+from draftmill.jobs.bundle import build, hash_sources, read_sources
 
 
 @pytest.fixture
@@ -66,11 +66,16 @@ def test_a_zipapp_has_the_hash_of_its_sources_and_its_name(sources: Path, tmp_pa
     assert zipapp.name == f"draftmill-{answer.stdout.decode()[:16]}.pyz"
 
 
-def test_the_running_code_is_what_is_built(tmp_path: Path) -> None:
-    assert code_hash()[:16] in build(tmp_path).name
+def test_the_running_code_is_what_is_built(sources: Path, tmp_path: Path) -> None:
+    program = f"from draftmill.jobs.bundle import *; from pathlib import Path; print(code_hash()[:16], build(Path({str(tmp_path)!r})).name)"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(sources)}, capture_output=True, check=True, cwd="/"
+    )
+    code, name = answer.stdout.decode().split()
+    assert name == f"draftmill-{code}.pyz"
 
 
-def test_a_zipapp_that_is_there_is_kept(tmp_path: Path) -> None:
-    first = build(tmp_path)
+def test_a_zipapp_that_is_there_is_kept(sources: Path, tmp_path: Path) -> None:
+    first = build(tmp_path, sources)
     inode = first.stat().st_ino
-    assert build(tmp_path).stat().st_ino == inode
+    assert build(tmp_path, sources).stat().st_ino == inode
