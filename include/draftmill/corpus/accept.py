@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from draftmill.corpus.verify import verify
 from draftmill.errors import PermanentError
 from draftmill.jobs.step import StepContext
 from draftmill.spec.results import AcceptResult
+
+_SCRATCH = ".accept-"
 
 
 def run(ctx: StepContext) -> dict[str, Any]:
@@ -55,8 +58,10 @@ def _verify(ctx: StepContext, folder: Path) -> str:
 
 def _load(ctx: StepContext, folder: Path, manifest: dict[str, Any]) -> dict[str, str]:
     pythons = [str(ctx.workspace.resolve(python)) for python in ctx.plan.corpus.trainers_python] or [default_python()]
+    for left in ctx.folder.root.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(left)
     ctx.progress(f"running the trainers' loaders that {', '.join(pythons)} have")
-    with room_needed(ctx.folder.root, "accept"), tempfile.TemporaryDirectory(prefix=".accept-", dir=ctx.folder.root) as scratch:
+    with room_needed(ctx.folder.root, "accept"), tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=ctx.folder.root) as scratch:
         answers = run_loaders(pythons, folder, manifest, Path(scratch), ctx.stop)
     found = faults(answers, manifest, required=ctx.plan.corpus.acceptance == "required")
     if found:

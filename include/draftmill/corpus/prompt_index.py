@@ -27,7 +27,10 @@ class PromptIndex:
     def __init__(self, path: Path, seed: int) -> None:
         self.path = path
         self.seed = seed
-        self._stream = path.open("rb")
+        try:
+            self._stream = path.open("rb")
+        except FileNotFoundError:
+            raise PermanentError(f"{path}: no such file; prepare the data set again") from None
         self._keys = array("Q")
         self._ends = array("Q", [0])
         self._exhausted = False

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from draftmill.corpus.decoder import load_decoder
+from draftmill.corpus.disk import room_needed
 from draftmill.corpus.join import Refused, join
 from draftmill.corpus.prompt_index import PromptIndex
 from draftmill.corpus.prompts_meta import PromptsMeta, read_prompts_meta
@@ -19,7 +20,7 @@ from draftmill.corpus.provenance import describe_servers
 from draftmill.corpus.quality.characters import ReplacementCharacters
 from draftmill.corpus.quality.doubts import Quality, Test, standard_tests
 from draftmill.corpus.record import Row
-from draftmill.corpus.records import RecordsWriter
+from draftmill.corpus.records import RecordsWriter, remove_unfinished
 from draftmill.corpus.records_meta import SCHEMA, FileMark, JournalMark, RecordsMeta, is_whole, only_one, read_meta
 from draftmill.corpus.tally import Tally, tally_warnings
 from draftmill.errors import DraftmillError, PermanentError
@@ -41,7 +42,8 @@ def run(ctx: StepContext) -> dict[str, Any]:
     """
     dataset = ctx.dataset.name
     path = ctx.folder.records(dataset)
-    with only_one(path.with_suffix(".lock"), f"tokenize {dataset}"):
+    with only_one(path.with_suffix(".lock"), f"tokenize {dataset}"), room_needed(path.parent, f"tokenize {dataset}"):
+        remove_unfinished(path)
         prompts = read_prompts_meta(ctx.folder, dataset)
         journal = ctx.folder.journal(dataset)
         if not journal.is_file():

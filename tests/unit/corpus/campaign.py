@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import random
 import shutil
 import tempfile
@@ -21,21 +20,24 @@ from draftmill.prompts.prompt import Prompt, content_id, input_hash, order_key
 from draftmill.prompts.tokenizer import load_tokenizer, tokenizer_request
 from draftmill.spec.plan import Plan
 from tests.plans import make_dataset, make_plan
-from tests.tiny_model import VOCABULARY
-from tests.tiny_model import _tokenizer as build_tokenizer
+from tests.tokenizers import END as END_TEXT
+from tests.tokenizers import make_tokenizer, save_model_folder
 
-END, USER, ASSISTANT, OPEN, CLOSE = 1, 4, 5, 6, 7
-SPECIAL = [0, END, 2, 3, USER, ASSISTANT, OPEN, CLOSE]
+TOKENIZER = make_tokenizer()
+VOCABULARY = len(TOKENIZER)
+END, USER, ASSISTANT, OPEN, CLOSE = (
+    TOKENIZER.convert_tokens_to_ids(text) for text in (END_TEXT, "<|im_user|>", "<|im_assistant|>", "<think>", "</think>")
+)
+PLAIN = [token for token in range(TOKENIZER.vocab_size) if "\ufffd" not in TOKENIZER.decode([token])]
+"""Tokens that are whole text by themselves."""
 
 
 @functools.lru_cache(maxsize=1)
 def tokenizer_folder() -> Path:
-    """A real tokenizer, trained once for all tests of a run."""
+    """The tokenizer's files, as those of a model."""
     folder = Path(tempfile.mkdtemp(prefix="corpus-tokenizer-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    build_tokenizer(folder)
-    (folder / "config.json").write_text(json.dumps({"vocab_size": VOCABULARY, "eos_token_id": END}))
-    return folder
+    return save_model_folder(folder / "tiny")
 
 
 def about_tokenizer() -> dict[str, Any]:
@@ -55,7 +57,7 @@ def make_prompts(dataset: str, count: int, seed: int = 7) -> list[Prompt]:
     prompts = []
     for number in range(count):
         identity = content_id(f"{dataset} {number}".encode())
-        ids = [USER, *(chance.randrange(10, VOCABULARY) for _ in range(chance.randrange(5, 60))), END, ASSISTANT, OPEN]
+        ids = [USER, *chance.choices(PLAIN, k=chance.randrange(5, 60)), END, ASSISTANT, OPEN]
         prompts.append(Prompt(identity, ids, dataset, conversation=identity))
     return sorted(prompts, key=lambda prompt: order_key(seed, prompt.id))
 
@@ -64,7 +66,7 @@ def answer(prompt: Prompt, output_ids: list[int] | None = None, **changes: Any) 
     """A response to `prompt`; without `output_ids` an answer that closes its reasoning and ends."""
     chance = random.Random(prompt.id)
     if output_ids is None:
-        body = [chance.randrange(10, VOCABULARY) for _ in range(chance.randrange(10, 120))]
+        body = chance.choices(PLAIN, k=chance.randrange(10, 120))
         output_ids = [*body, CLOSE, *body[:5], END]
     values: dict[str, Any] = {
         "id": prompt.id,
