@@ -6,6 +6,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+import xxhash
+
+CHECK_PREFIX = b'{"check":"'
+CHECKED_FROM = len(CHECK_PREFIX) + 16 + len(b'",')
+"""Where the bytes begin that the check is taken over: 16 hex digits and `",` after the prefix."""
+
+
+def sealed(body: bytes) -> bytes:
+    """`body`, which is a JSON object without its opening brace and with its newline, as a line that carries its own check.
+
+    The check is XXH3-64 of `body` and stands first, at a fixed place: a reader compares whole blocks of lines without parsing them.
+    """
+    return b'%s%s",%s' % (CHECK_PREFIX, xxhash.xxh3_64_hexdigest(body).encode(), body)
+
+
+def seal_holds(line: bytes) -> bool:
+    """Whether a line that begins with CHECK_PREFIX, newline included, is as it was written."""
+    return line[len(CHECK_PREFIX) : CHECKED_FROM - 2] == xxhash.xxh3_64_hexdigest(line[CHECKED_FROM:]).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +58,24 @@ class Response:
     input_ids: list[int] | None = None
 
     def to_line(self) -> bytes:
-        """The response as one JSON line; `input_ids` is left out where it is None."""
-        row = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        if self.input_ids is None:
-            del row["input_ids"]
-        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+        """The response as one JSON line: its check, what an index needs at fixed places, the rest, and the long lists last."""
+        rest: dict[str, Any] = {
+            "input_hash": self.input_hash,
+            "rid": self.rid,
+            "server": self.server,
+            "sampling": self.sampling,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "conversation": self.conversation,
+            "turn": self.turn,
+        }
+        if self.input_ids is not None:
+            rest["input_ids"] = self.input_ids
+        rest["output_ids"] = self.output_ids
+        head = b'"id":%s,"prompt_tokens":%8d,"completion_tokens":%8d,"finish_reason":%s,' % (
+            orjson.dumps(self.id),
+            self.prompt_tokens,
+            self.completion_tokens,
+            orjson.dumps(self.finish_reason),
+        )
+        return sealed(head + orjson.dumps(rest, option=orjson.OPT_APPEND_NEWLINE)[1:])
