@@ -13,11 +13,10 @@ from draftmill.jobs.models import JobKey, StatusRequest, StopRequest
 from draftmill_airflow import delivery
 from draftmill_airflow.host import Host
 from draftmill_airflow.order import Order
+from tests.integration.airflow.live import CONN_ID, Live, set_up, tear_down
 from tests.integration.rehearsal import rehearsal_tree
 from tests.integration.sshd import SSHD, Sshd
 from tests.plans import make_dataset, make_plan
-
-CONN_ID = "test_host"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def include(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of include/ with the rehearsal's steps."""
     return rehearsal_tree(tmp_path_factory.mktemp("rehearsal"))
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A whole deployment. Starting it takes a minute, so all tests of a session share it."""
+    made = set_up(tmp_path_factory.mktemp("live"))
+    yield made
+    tear_down(made)
 
 
 @pytest.fixture

@@ -1,0 +1,150 @@
+"""The DAG file: it parses, fast and always to the same structure, and its wiring is what the runbook says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FILE = REPOSITORY / "dags" / "generate_drafter_data.py"
+SETTLED_S = 20
+"""Far above what parsing takes (about 0.3 s), so that a busy machine passes and a download or a heavy import does not."""
+
+
+@pytest.fixture(scope="module")
+def bag() -> DagBag:
+    return DagBag(str(REPOSITORY / "dags"), bundle_path=REPOSITORY / "dags", bundle_name="tests")
+
+
+@pytest.fixture(scope="module")
+def dag(bag: DagBag) -> Any:
+    return bag.dags["generate_drafter_data"]
+
+
+def test_the_folder_is_not_empty_and_has_no_import_errors(bag: DagBag) -> None:
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"generate_drafter_data"}
+
+
+def test_the_file_is_short_and_its_docstring_is_the_runbook(dag: Any) -> None:
+    assert len(FILE.read_text().splitlines()) < 150
+    for words in ("| see what a run would do |", "clear its failed task", "`DRAFTMILL_CAMPAIGN`", "host_key"):
+        assert words in dag.doc_md
+
+
+def test_every_task_has_docs(dag: Any) -> None:
+    assert [task.task_id for task in dag.tasks if not task.doc_md] == []
+
+
+def test_one_run_at_a_time_and_no_catching_up(dag: Any) -> None:
+    assert dag.max_active_runs == 1
+    assert not dag.catchup
+
+
+UPSTREAM = {
+    "plan": set(),
+    "deliver_code": {"plan"},
+    "preflight": {"plan", "deliver_code"},
+    "launch_server": {"plan", "preflight"},
+    "dataset.prepare": {"plan", "preflight"},
+    "dataset.generate": {"plan", "dataset.prepare", "launch_server"},
+    "dataset.tokenize": {"plan", "dataset.generate"},
+    "stop_server": {"plan", "dataset.generate", "launch_server"},
+    "collect": {"dataset.tokenize"},
+    "merge": {"collect"},
+    "publish": {"collect", "merge"},
+    "report": {"publish", "stop_server"},
+}
+
+
+def test_the_wiring(dag: Any) -> None:
+    assert {task.task_id: task.upstream_task_ids for task in dag.tasks} == UPSTREAM
+
+
+def test_the_server_is_set_up_and_torn_down_around_generate_alone(dag: Any) -> None:
+    stop = dag.get_task("stop_server")
+    assert dag.get_task("launch_server").is_setup
+    assert stop.is_teardown
+    assert stop.on_failure_fail_dagrun
+
+
+def test_each_data_set_goes_its_own_way(dag: Any) -> None:
+    group = dag.task_group.get_child_by_label("dataset")
+    assert {task.task_id for task in group.iter_mapped_dependencies()} == {"plan"}
+    for step in ("prepare", "generate", "tokenize"):
+        task = dag.get_task(f"dataset.{step}")
+        assert task.map_index_template == "{{ task.dataset }}"
+        assert task.trigger_rule == "all_success"
+
+
+def test_collect_and_report_run_whatever_happened(dag: Any) -> None:
+    assert {task.task_id for task in dag.tasks if task.trigger_rule == "all_done"} == {"collect", "report"}
+
+
+def test_whatever_talks_to_the_host_may_be_tried_again(dag: Any) -> None:
+    assert {task.task_id for task in dag.tasks if task.retries < 2} == {"report"}
+
+
+def test_the_asset_is_published_by_one_task(dag: Any) -> None:
+    assert {task.task_id: [asset.name for asset in task.outlets] for task in dag.tasks if task.outlets} == {"publish": ["drafter_corpus"]}
+
+
+HEAVY = {"pandas", "transformers", "datasets", "torch", "numpy", "paramiko", "asyncssh"}
+_PARSE = f"""
+import runpy, sys, time
+import airflow.sdk, airflow.providers.standard.decorators.python
+began = time.monotonic()
+runpy.run_path({str(FILE)!r})
+print(time.monotonic() - began)
+print(*sorted({HEAVY!r} & set(sys.modules)), sep=",")
+"""
+
+
+def python(code: str) -> list[str]:
+    """Lines that `code` prints in a process of its own, with include/ on its path."""
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY / "include")}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    return subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_parsing_is_fast_and_imports_nothing_heavy() -> None:
+    took, heavy = python(_PARSE)[-2:]
+    assert heavy == ""
+    assert float(took) < SETTLED_S
+
+
+def test_it_parses_to_the_same_structure_every_time(dag: Any) -> None:
+    again = DagBag(str(REPOSITORY / "dags"), bundle_path=REPOSITORY / "dags", bundle_name="tests").dags["generate_drafter_data"]
+    assert DagSerialization.to_dict(again) == DagSerialization.to_dict(dag)
+
+
+def test_a_broken_campaign_file_is_an_import_error_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTMILL_CAMPAIGN", "no_such_campaign")
+    errors = DagBag(str(REPOSITORY / "dags"), bundle_path=REPOSITORY / "dags", bundle_name="tests").import_errors
+    assert "campaign: 'no_such_campaign' is not a campaign file" in "".join(errors.values())
+
+
+def test_the_schedule_comes_from_the_campaign_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "include" / "config", tmp_path / "config")
+    campaign = tmp_path / "config" / "campaigns" / "synth_100k.yaml"
+    campaign.write_text(campaign.read_text().replace("schedule: null", 'schedule: "0 3 * * 6"'))
+    monkeypatch.setenv("DRAFTMILL_CONFIG", str(tmp_path / "config"))
+    dag = DagBag(str(REPOSITORY / "dags"), bundle_path=REPOSITORY / "dags", bundle_name="tests").dags["generate_drafter_data"]
+    assert dag.schedule == "0 3 * * 6"
+
+
+def test_the_plugin_registers_links_and_the_note() -> None:
+    code = "import runpy; print(runpy.run_path('plugins/draftmill_plugin.py')['DraftmillPlugin'].name)"
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY / "include")}
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=REPOSITORY, env=env, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip().endswith("draftmill")

@@ -1,0 +1,78 @@
+"""Parameters to an order, and the table of what is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from draftmill.spec.load import Config
+from draftmill.spec.results import DatasetSurvey, SurveyResult
+from draftmill_airflow.planning import eta, make_order, plan_table
+from draftmill_airflow.tables import show
+
+CONFIG = Config(Path(__file__).resolve().parents[3] / "include" / "config")
+EMPTY = {"campaign": None, "datasets": [], "tokens_per_dataset": None, "server": "", "merge_partial": None, "dry_run": False}
+
+
+def test_an_untouched_form_means_the_default_campaign() -> None:
+    order = make_order(CONFIG, EMPTY)
+    assert (order.plan.campaign, order.conn_id, len(order.plan.datasets), order.dry_run) == ("synth_100k", "gpu_host", 8, False)
+
+
+def test_parameters_are_understood_as_they_are_meant() -> None:
+    order = make_order(CONFIG, EMPTY | {"datasets": "B1_glaive, B8_sweagent", "tokens_per_dataset": "2.5M", "datasets_at_once": 1.0})
+    assert order.plan.names == ["B8_sweagent", "B1_glaive"]
+    assert {dataset.budget_tokens for dataset in order.plan.datasets} == {2_500_000}
+    assert order.plan.datasets_at_once == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"campaign": "x; touch /tmp/pwned"}, "parameter campaign: "),
+        ({"campaign": "nope"}, "campaign: 'nope' is not a campaign file"),
+        ({"datasets": ["B1_glaiv"]}, "parameter datasets: 'B1_glaiv' is unknown; did you mean B1_glaive?"),
+        ({"datasets": ["B1_glaive", "B1_glaive"]}, "parameter datasets: names B1_glaive more than once"),
+        ({"tokens_per_dataset": 0}, "parameter tokens_per_dataset: "),
+        ({"server": "none-such"}, "parameter server: 'none-such' is unknown"),
+        ({"tokens": 5}, "parameter tokens: unknown key"),
+        ({"merge_partial": "perhaps"}, "parameter merge_partial: "),
+    ],
+)
+def test_refusals_name_the_field_and_are_not_tried_again(params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AirflowFailException) as caught:
+        make_order(CONFIG, EMPTY | params)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_the_table_of_what_is_left() -> None:
+    order = make_order(CONFIG, EMPTY | {"datasets": ["B1_glaive", "B6_ultrachat"], "tokens_per_dataset": "10M"})
+    rows = [
+        DatasetSurvey(
+            name="B1_glaive", budget_tokens=10_000_000, on_disk_tokens=10_000_120, left_tokens=0, responses=9, prompts=10_000, met=True
+        ),
+        DatasetSurvey(
+            name="B6_ultrachat",
+            budget_tokens=10_000_000,
+            on_disk_tokens=0,
+            left_tokens=10_000_000,
+            responses=0,
+            met=False,
+            tokens_per_s=1000,
+        ),
+    ]
+    text = show(plan_table(order, SurveyResult(campaign="synth_100k", datasets=rows)))
+    assert "10,000,120" in text
+    assert "done" in text
+    assert "not prepared" in text
+    assert "2.8 h" in text
+
+
+@pytest.mark.parametrize(
+    ("left", "rate", "text"), [(0, None, "done"), (5, None, "not measured"), (60_000, 1000.0, "1 min"), (10**7, 500.0, "5.6 h")]
+)
+def test_eta(left: int, rate: float | None, text: str) -> None:
+    assert eta(left, rate) == text
