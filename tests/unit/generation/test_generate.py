@@ -10,7 +10,7 @@ from tests.unit.generation.rig import Rig, make_prompts, make_server
 
 
 async def test_a_budget_is_reached_and_a_second_run_sends_nothing(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, make_prompts(600), budget_tokens=20_000)
+    rig = Rig(tmp_path, make_prompts(1_200), budget_tokens=20_000)
     async with make_server() as server:
         result = await rig.generate(server)
         assert result.outcome == "budget_reached"
