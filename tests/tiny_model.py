@@ -18,9 +18,12 @@ VOCABULARY = 1024
 
 
 def build(python: str, folder: Path) -> Path:
-    """Make the model at `folder` unless it is there; returns `folder`."""
+    """Make the model at `folder` unless it is there; returns `folder`.
+
+    Isolated (-I), because this folder holds a module that is called tokenizers, too.
+    """
     if not (folder / "config.json").exists():
-        subprocess.run([python, __file__, str(folder)], check=True, capture_output=True, text=True, timeout=240)
+        subprocess.run([python, "-I", __file__, str(folder)], check=True, capture_output=True, text=True, timeout=240)
     return folder
 
 

@@ -87,8 +87,9 @@ def check_flags(flags: dict[str, Value], build: Build) -> list[str]:
 def _words(flag: Flag, value: Value) -> list[str]:
     """The flag as command-line words; empty for a switch that stays unset."""
     if flag.takes_value:
-        items = value if isinstance(value, list) else [value]
-        return [f"--{flag.name}", *(str(item).lower() if isinstance(item, bool) else str(item) for item in items)]
+        items = [str(item).lower() if isinstance(item, bool) else str(item) for item in (value if isinstance(value, list) else [value])]
+        # One word, so that a value may begin with a dash.
+        return [f"--{flag.name}={items[0]}"] if len(items) == 1 else [f"--{flag.name}", *items]
     if value:
         return [f"--{flag.name}"]
     return [f"--{flag.negation}"] if flag.negation else []
@@ -97,7 +98,7 @@ def _words(flag: Flag, value: Value) -> list[str]:
 def _draw_key(profile: ServerProfile, build: Build) -> str | None:
     """A new API key; None where this build could only take it on its command line, which every user of the host can read."""
     if build.reads_config:
-        return secrets.token_urlsafe(32)
+        return secrets.token_hex(32)  # SGLang makes words of the file, and a key that began with a dash would be taken for a flag
     if profile.host in _LOOPBACK:
         return None
     raise PermanentError(

@@ -109,6 +109,8 @@ class Host:
 
     def _joined(self) -> bool:
         process = supervisor_process(self.workspace)
+        while process.alive() and self._leaving():
+            self.pause()
         if process.alive() and self._running_digest(process) != self.digest:
             if held_leases(self.folder.leases, self._own_path()):
                 return False
@@ -118,6 +120,11 @@ class Host:
         if not process.alive():
             self._start(process)
         return True
+
+    def _leaving(self) -> bool:
+        """Whether the supervisor has written its last word: it is gone in a moment, and to join it would be to fail with it."""
+        state = read_state(self.folder)
+        return state is not None and state.state in ("failed", "stopped")
 
     def _running_digest(self, process: DetachedProcess) -> str | None:
         identity = process.identity()

@@ -133,4 +133,4 @@ class Readiness:
             return self._facts
         if self._launch.exit_code() is not None:
             return None  # the next look says how it died
-        return Ending("silent", f"it answers, but the first generation failed: {self._first.error}")
+        return Ending("silent", f"answers, but generates nothing: {self._first.error}")
