@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_CHARTS = {"completion_tokens": ("answer_lengths.png", "answer"), "prompt_tokens": ("prompt_lengths.png", "prompt")}
+_COLUMNS = {"completion_tokens": "answer length, tokens", "prompt_tokens": "prompt length, tokens"}
+_FILE = "lengths.png"
 
 
 def sparkline(counts: list[int]) -> str:
@@ -24,27 +25,30 @@ def sparkline(counts: list[int]) -> str:
 
 
 def draw(folder: Path, rows: pd.DataFrame, sources: list[Source]) -> list[str]:
-    """Write the PNG files into `folder` and return their names; none where matplotlib is absent."""
+    """Write `lengths.png` into `folder`, a row of histograms for each data set; returns its name, or nothing without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    for column, (name, what) in _CHARTS.items():
-        # Figure and canvas by themselves: pyplot would keep state and look for a display.
-        figure = Figure(figsize=(9, 1.1 + 1.0 * len(sources)), dpi=110, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(len(sources), 1, sharex=True, squeeze=False)[:, 0]
+    height = 1.0 + 0.8 * len(sources)
+    # Figure and canvas by themselves: pyplot would keep state and look for a display.
+    figure = Figure(figsize=(10, height), dpi=110)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(sources), len(_COLUMNS), sharex="col", squeeze=False)
+    figure.subplots_adjust(left=0.02 + 0.008 * max(len(source.name) for source in sources), right=0.98, bottom=0.6 / height, top=0.98)
+    for (column, label), strip in zip(_COLUMNS.items(), axes.T, strict=True):
         most = max(1, int(rows[column].max()))
-        for number, (axis, source) in enumerate(zip(axes, sources, strict=True)):
-            axis.hist(rows.loc[rows["source"] == number, column], bins=60, range=(0, most), color="#3b6ea5")
-            axis.set_ylabel(source.name, rotation=0, ha="right", va="center", fontsize=8)
+        for number, axis in enumerate(strip):
+            axis.hist(rows.loc[rows["source"] == number, column], bins=60, range=(0, most), histtype="stepfilled", color="#3b6ea5")
             axis.set_yticks([])
             axis.spines[["top", "right", "left"]].set_visible(False)
-        axes[-1].set_xlabel(f"{what} length, tokens")
-        figure.savefig(folder / name)
-    return [name for name, _ in _CHARTS.values()]
+        strip[-1].set_xlabel(label)
+    for axis, source in zip(axes[:, 0], sources, strict=True):
+        axis.set_ylabel(source.name, rotation=0, ha="right", va="center", fontsize=8)
+    figure.savefig(folder / _FILE)
+    return [_FILE]
 
 
 def text_charts(rows: pd.DataFrame, sources: list[Source]) -> list[str]:

@@ -88,11 +88,17 @@ def _check_same_model(sources: list[Source]) -> None:
 
 
 def _digest(plan: Plan, sources: list[Source], faults: dict[str, str]) -> str:
+    """Of what decides the rows and the account of their origin. How the campaign is run now says nothing about finished rows."""
     parts = [
         MERGE_SCHEMA,
         SCHEMA,
-        plan.model_dump(exclude={"datasets_at_once", "merge_partial", "description"}),
-        {source.name: source.meta.model_dump() for source in sources},
+        plan.model_dump(include={"campaign", "description", "seed", "quality", "corpus"}),
+        [(source.meta.model_dump(), *_licence(plan, source.name)) for source in sources],
         faults,
     ]
     return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _licence(plan: Plan, name: str) -> tuple[str, bool]:
+    spec = plan.dataset(name)
+    return spec.licence, spec.licence_contested
