@@ -7,6 +7,7 @@ from typing import Any
 from draftmill.files import read_json
 from draftmill.generation.scan import scan
 from draftmill.generation.summary import outcome_on_disk
+from draftmill.jobs.detached import DetachedProcess
 from draftmill.jobs.step import StepContext
 from draftmill.layout import CampaignFolder
 from draftmill.spec.plan import DatasetPlan
@@ -43,4 +44,11 @@ def survey_dataset(folder: CampaignFolder, dataset: DatasetPlan) -> dict[str, An
         "met": outcome is not None,
         "outcome": outcome,
         "unreadable": len(index.unreadable) + (index.torn is not None),
+        "tokens_per_s": last_rate(folder, dataset.name),
     }
+
+
+def last_rate(folder: CampaignFolder, dataset: str) -> float | None:
+    """Tokens per second of the last generate job that generated anything; None where none has ended, or it had nothing to do."""
+    ended = (DetachedProcess(folder.job("generate", dataset)).read_state().result or {}).get("result") or {}
+    return float(ended["tokens_per_s"]) if ended.get("new_tokens") else None
