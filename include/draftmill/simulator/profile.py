@@ -18,8 +18,8 @@ class HostProfile:
     context_length: tokens of prompt and answer together, at most.
     vocab_size: ids below it are valid.
     max_running: requests in the batch, at most (SGLang's own default for a large cache).
-    restart_retracted: a retracted request decodes all over again. Otherwise its tokens are kept and only prefilled again, as
-    recent SGLang does; the former is what the first host was modelled with, and costs more.
+    restart_retracted: the work of a retracted request that is redone is all of it, decoding included. Otherwise its tokens are kept
+    and what is redone is their prefill, as in SGLang's source.
     """
 
     name: str
@@ -30,7 +30,7 @@ class HostProfile:
     context_length: int = 262_144
     vocab_size: int = 163_840
     max_running: int = 2_048
-    restart_retracted: bool = True
+    restart_retracted: bool = False
 
     def step_s(self, running: int) -> float:
         """Seconds of one decode step with `running` requests in the batch."""

@@ -15,6 +15,7 @@ from draftmill.serving.endpoint import Endpoint, ServerGone
 from draftmill.simulator.app import build_app
 from draftmill.simulator.driver import Driver
 from draftmill.simulator.faults import Fault, Schedule
+from draftmill.simulator.memory import MemoryConnector
 from draftmill.simulator.profile import HostProfile
 from draftmill.simulator.protocol import VERSION
 from draftmill.simulator.state import Seen, ServerState
@@ -28,7 +29,7 @@ class SimulatedServer:
 
     seed: of the answers. speedup: virtual seconds a real second. workload: what is answered (its seed is set to `seed`).
     restart_s: virtual seconds until a crashed server is back; None leaves it dead. start_s: virtual seconds in which it listens and
-    is not ready yet. port 0 takes a free one.
+    is not ready yet. port 0 takes a free one. in_memory: it listens nowhere, and is reached through `connector` alone.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class SimulatedServer:
         start_s: float = 0.0,
         host: str = "127.0.0.1",
         port: int = 0,
+        in_memory: bool = False,
     ) -> None:
         self.schedule = Schedule(faults)
         self.driver = Driver(profile, self.schedule, speedup, self._on_fault)
@@ -54,6 +56,7 @@ class SimulatedServer:
         self.incarnation = 0
         self.host = host
         self.port = port
+        self._in_memory = in_memory
         self._restart_s = restart_s
         self._start_s = start_s
         self._runner: web.AppRunner | None = None
@@ -92,6 +95,10 @@ class SimulatedServer:
             max_req_input_len=self.state.server_info()["max_req_input_len"],
             vocab_size=profile.vocab_size,
         )
+
+    def connector(self) -> MemoryConnector:
+        """An aiohttp connector whose connections lead to this server within the process."""
+        return MemoryConnector(lambda: self._runner.server() if self._runner and self._runner.server else None)
 
     async def __aenter__(self) -> SimulatedServer:
         self._loop = asyncio.get_running_loop()
@@ -150,7 +157,8 @@ class SimulatedServer:
         self.state.up = True
 
     async def _bind(self, runner: web.AppRunner) -> None:
-        """Listen; tests that need no socket replace this."""
+        if self._in_memory:
+            return
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((self.host, self.port))

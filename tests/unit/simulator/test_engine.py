@@ -146,18 +146,18 @@ def by_single_steps(profile: HostProfile, jobs: list[tuple[float, int, int]]) ->
             _, rid, prompt, answer = arrivals.pop(0)
             waiting.append([rid, prompt, answer, 0])
         prefill = 0
-        while waiting and len(running) < profile.max_running and used + waiting[0][1] + len(running) + 1 <= profile.kv_tokens:
+        while waiting and len(running) < profile.max_running and used + waiting[0][1] + waiting[0][3] + len(running) + 1 <= profile.kv_tokens:
             entry = waiting.pop(0)
             running.append(entry)
-            used += entry[1]
-            prefill += entry[1]
+            used += entry[1] + entry[3]
+            prefill += entry[1] + entry[3]
         if prefill:
             clock += prefill / profile.prefill_tokens_per_s
             continue
         while used + len(running) > profile.kv_tokens:
             entry = running.pop()
             used -= entry[1] + entry[3]
-            entry[3] = 0
+            entry[3] = 0 if profile.restart_retracted else entry[3]
             waiting.insert(0, entry)
         clock += profile.step_s(len(running))
         for entry in list(running):
@@ -170,12 +170,12 @@ def by_single_steps(profile: HostProfile, jobs: list[tuple[float, int, int]]) ->
     return ends
 
 
-@given(seed=st.integers(0, 10**6), max_running=st.sampled_from([3, 50]))
+@given(seed=st.integers(0, 10**6), max_running=st.sampled_from([3, 50]), restart=st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_leaps_equal_single_steps(seed: int, max_running: int) -> None:
+def test_leaps_equal_single_steps(seed: int, max_running: int, restart: bool) -> None:
     """However the caller advances, requests end when they would end by taking every step for itself."""
     rng = random.Random(seed)
-    profile = dataclasses.replace(SMALL, max_running=max_running)
+    profile = dataclasses.replace(SMALL, max_running=max_running, restart_retracted=restart)
     at, jobs = 0.0, []
     for _ in range(40):
         at += rng.expovariate(1.0)
