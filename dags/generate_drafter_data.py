@@ -95,9 +95,9 @@ with DAG(
 
     names = plan()
     order = names["order"]
-    preflight = RemoteJobOperator(task_id="preflight", verb="preflight", order=order)
+    preflight = RemoteJobOperator(task_id="preflight", verb="preflight", order=order, time_limit=timedelta(minutes=30))
     launch = RemoteJobOperator(task_id="launch_server", verb="launch", order=order, time_limit=timedelta(hours=3)).as_setup()
-    stop = RemoteJobOperator(task_id="stop_server", verb="stop-server", order=order)
+    stop = RemoteJobOperator(task_id="stop_server", verb="stop-server", order=order, time_limit=timedelta(hours=1))
 
     @task_group(group_id="dataset")
     def dataset(name: str) -> None:

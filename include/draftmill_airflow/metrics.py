@@ -19,7 +19,9 @@ def count_result(verb: str, result: dict[str, Any]) -> None:
 
 
 def gauge_progress(dataset: str | None, progress: dict[str, Any] | None) -> None:
-    """`draftmill.running.tokens_per_s` and `draftmill.running.in_flight` of a job that is at work."""
+    """`draftmill.running.tokens_per_s` and `draftmill.running.in_flight` of a job that is at work; for code that runs in the triggerer."""
+    from airflow.observability.stats import gauge  # a task's own metrics, above, are not set up there
+
     for name in ("tokens_per_s", "in_flight"):
         value = (progress or {}).get(name)
         if isinstance(value, int | float):

@@ -13,6 +13,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from draftmill.jobs.models import JobKey, JobStatus, StopRequest
 from draftmill_airflow.errors import CodeMissing, HostAnswerError, HostRefused, HostSettingsError, HostUnreachable, PythonMissing
 from draftmill_airflow.host import Host
+from draftmill_airflow.metrics import gauge_progress
 from draftmill_airflow.outage import Outage
 from draftmill_airflow.outcome import event_of_error, event_of_job
 from draftmill_airflow.ssh_async import AsyncHostSession, connect
@@ -96,6 +97,7 @@ class RemoteJobTrigger(BaseTrigger):
             outage.over()
             for line in watch.see(status, time.monotonic()):
                 self.log.info("%s", line)
+            gauge_progress(watch.key.dataset, status.progress)
             if watch.finished:
                 return status
 

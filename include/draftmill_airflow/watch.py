@@ -18,6 +18,8 @@ LEAST_BYTES = 4 * 1024
 """How much of it one answer may carry."""
 
 PROGRESS_S = 60
+STALL_S = 600
+"""A job with requests in flight and no new token for this long is told of, and again after each such time."""
 
 
 class LogAllowance:
@@ -53,6 +55,9 @@ class JobWatch:
         self._last: JobStatus | None = None
         self._allowance = LogAllowance(now)
         self._spoke_at = now
+        self._tokens: object = None
+        self._moved_at = now
+        self._warned_at = now
 
     @property
     def last(self) -> JobStatus:
@@ -99,7 +104,17 @@ class JobWatch:
         elif now - self._spoke_at >= PROGRESS_S and status.state == "running":
             lines.append(progress_line(status))
             self._spoke_at = now
-        return lines
+        return lines + self._stall(status.progress or {}, now)
+
+    def _stall(self, progress: dict[str, Any], now: float) -> list[str]:
+        if progress.get("tokens") != self._tokens or not progress.get("in_flight"):
+            self._tokens = progress.get("tokens")
+            self._moved_at = self._warned_at = now
+        if now - self._warned_at < STALL_S:
+            return []
+        self._warned_at = now
+        minutes = (now - self._moved_at) / 60
+        return [f"{self.key}: no new token for {minutes:.0f} min with {progress['in_flight']} requests in flight; see the server's log"]
 
 
 def cut(line: str) -> str:

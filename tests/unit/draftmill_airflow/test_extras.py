@@ -106,6 +106,16 @@ def test_only_new_tokens_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_the_rate_of_a_running_job_is_a_gauge(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.observability import stats
+
+    sent: dict[str, float] = {}
+    monkeypatch.setattr(stats, "gauge", lambda name, value, tags: sent.update({name: value}))
+    metrics.gauge_progress("alpha", {"tokens_per_s": 7.5, "in_flight": 3, "message": "at work"})
+    metrics.gauge_progress(None, None)
+    assert sent == {"draftmill.running.tokens_per_s": 7.5, "draftmill.running.in_flight": 3}
+
+
 def test_every_verb_has_its_docs() -> None:
     from draftmill.jobs.step import STEPS
 

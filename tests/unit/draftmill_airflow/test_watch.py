@@ -90,6 +90,24 @@ def test_a_talking_job_needs_no_progress_line() -> None:
     assert [line for now in range(0, 300, 30) for line in found.see(status(log="x\n"), now)] == ["x"] * 10
 
 
+def stalls(progress_at: Any) -> list[str]:
+    found = watch()
+    said = [line for now in range(0, 2000, 50) for line in found.see(status(log="x\n", progress=progress_at(now)), now)]
+    return [line for line in said if "no new token" in line]
+
+
+def test_generation_that_stands_still_is_told_of() -> None:
+    assert stalls(lambda now: {"tokens": 5, "in_flight": 3}) == [
+        f"{KEY}: no new token for {minutes} min with 3 requests in flight; see the server's log" for minutes in (10, 20, 30)
+    ]
+
+
+def test_generation_that_moves_or_waits_for_its_turn_is_not() -> None:
+    assert stalls(lambda now: {"tokens": now // 500, "in_flight": 3}) == []
+    assert stalls(lambda now: {"tokens": 5, "in_flight": 0}) == []
+    assert stalls(lambda now: None) == []
+
+
 def test_progress_of_a_job_that_has_said_nothing() -> None:
     assert progress_line(status()) == "c/generate/d: running"
     assert (
