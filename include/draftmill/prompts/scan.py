@@ -6,7 +6,6 @@ import functools
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from draftmill.sources.chat import SkipRow
 from draftmill.sources.readers.json_lines import DAMAGED
 from draftmill.sources.units import Unit, read_unit
 from draftmill.spec.dataset import Turns
+
+_BLAKE2B = hashlib.blake2b
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,21 @@ class ScanRequest:
 
 @dataclass
 class ScanCounts:
-    """What a unit held: rows_read = usable + sum(skipped). `threshold`: keys above it are not all among the candidates."""
+    """What a unit held. `threshold`: keys above it are not all among the candidates."""
 
     rows_read: int = 0
-    usable: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     repaired: Counter[str] = field(default_factory=Counter)
     threshold: bytes | None = None
 
+    @property
+    def usable(self) -> int:
+        """Rows that were not skipped."""
+        return self.rows_read - sum(self.skipped.values())
+
     def add(self, other: ScanCounts) -> None:
         """Take the counts of another unit in."""
         self.rows_read += other.rows_read
-        self.usable += other.usable
         self.skipped.update(other.skipped)
         self.repaired.update(other.repaired)
         if other.threshold is not None:
@@ -74,34 +78,34 @@ class _Scanner:
         self._spill = Spill(Path(request.folder), str(os.getpid()), request.buckets, request.keep)
 
     def scan(self, unit: Unit) -> ScanCounts:
-        adapter, select = self._adapters[unit.source], self._select[unit.source]
+        adapter = self._adapters[unit.source]
         counts = ScanCounts()
         strangers: set[str] = set()
         for row in read_unit(unit, adapter.columns):
             counts.rows_read += 1
             try:
-                self._take(row, adapter, select, counts)
+                self._take(row, unit.source, counts)
             except SkipRow as skip:
                 counts.skipped[skip.reason] += 1
                 if skip.reason == "unknown_columns" and not strangers:
                     strangers.update(map(str, row))
+            except RecursionError:
+                counts.skipped["nested_too_deeply"] += 1
         if strangers and counts.skipped["unknown_columns"] == counts.rows_read - counts.skipped["damaged_line"]:
             adapter.check_columns(sorted(strangers), unit.label)
         self._spill.flush()
         counts.threshold = self._spill.threshold
         return counts
 
-    def _take(self, row: Any, adapter: Adapter, select: Callable[[Iterable[Any]], Any], counts: ScanCounts) -> None:
+    def _take(self, row: Any, source: int, counts: ScanCounts) -> None:
         if type(row) is not dict:
             raise SkipRow("damaged_line" if row is DAMAGED else "not_an_object")
-        try:
-            conversation = adapter.conversation(row)
-            selection = select(conversation.messages)
-        except RecursionError:
-            raise SkipRow("nested_too_deeply") from None
+        conversation = self._adapters[source].conversation(row)
+        selection = self._select[source](conversation.messages)
         payload, basis, repaired = encode_selection(selection, conversation.tools, conversation.identity)
-        row_id = hashlib.blake2b(basis, digest_size=16)
-        key = hashlib.blake2b(row_id.hexdigest().encode(), digest_size=8, key=self._seed)
-        self._spill.add(key.digest(), row_id.digest(), payload)
-        counts.usable += 1
-        counts.repaired.update(repaired)
+        row_id = _BLAKE2B(basis, digest_size=16).digest()
+        # The same as prompt.content_id and prompt.order_key, without going through their text forms.
+        key = _BLAKE2B(row_id.hex().encode(), digest_size=8, key=self._seed).digest()
+        self._spill.add(key, row_id, payload)
+        if repaired:
+            counts.repaired.update(repaired)

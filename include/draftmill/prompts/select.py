@@ -34,6 +34,9 @@ def selector(turns: Turns, adapter: Adapter) -> Callable[[Iterable[Message]], Se
 
 def first_turn(messages: Iterable[Message]) -> Selection:
     """System messages and the first user turn."""
+    if type(messages) is list and len(messages) == 1 and messages[0]["role"] == "user" and messages[0]["content"]:
+        # Most rows of the largest sources: nothing to choose.
+        return Selection(messages)
     return Selection(_opening(iter(messages)))
 
 

@@ -61,7 +61,9 @@ def scan_all(
         buckets=buckets,
         folder=str(folder),
     )
-    units = [unit for index, source in enumerate(located) for unit in units_of(index, source)]
+    # In a worker, as it opens files with libraries that the parent has no other use for.
+    parts = workers.run(functools.partial(units_of, index, source) for index, source in enumerate(located))
+    units = [unit for part in parts for unit in part]
     counts = ScanCounts()
     for done, part in enumerate(workers.run(functools.partial(scan_unit, request, unit) for unit in units), 1):
         counts.add(part)

@@ -14,15 +14,16 @@ from typing import Any
 
 _HEAD = struct.Struct(">8s16sI")
 _FLUSH_ROWS = 20_000
-_FLUSH_BYTES = 16 << 20
-BUCKET_BYTES = 32 << 20
+_FLUSH_BYTES = 4 << 20
+_BUCKET_BYTES = 8 << 20
+"""Stored bytes of a source for one bucket; what is compressed grows several times when it is read."""
 _MOST_BUCKETS = 1024
 
 
 def bucket_count(source_bytes: int) -> int:
-    """How many buckets (a power of two) keep one bucket's rows at about 32 MB."""
+    """How many buckets (a power of two) keep one bucket's rows at a few dozen MB."""
     count = 1
-    while count < _MOST_BUCKETS and count * BUCKET_BYTES < source_bytes:
+    while count < _MOST_BUCKETS and count * _BUCKET_BYTES < source_bytes:
         count *= 2
     return count
 

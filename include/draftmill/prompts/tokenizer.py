@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,13 +130,17 @@ def load_tokenizer(request: TokenizerRequest) -> LoadedTokenizer:
 
 
 def _load(request: TokenizerRequest) -> Any:
-    # Only tokenizers are used here: importing torch as well would take seconds and half a gigabyte in every process.
-    os.environ.setdefault("USE_TORCH", "0")
+    # Nothing here needs a deep-learning library, so there is nothing to advise.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(request.folder, trust_remote_code=request.trust_remote_code)
     except ImportError as error:
+        if sys.modules.get("torch", error) is None:
+            # A worker hides torch; the model's own tokenizer code wants it after all.
+            del sys.modules["torch"]
+            return _load(request)
         raise PermanentError(f"tokenizer at {request.folder} needs a package that is not installed: {_one_line(error)}") from None
     except (OSError, ValueError, KeyError) as error:
         raise PermanentError(f"tokenizer at {request.folder} cannot be loaded: {_one_line(error)}") from None

@@ -11,6 +11,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,8 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # One thread a process: the processes are what runs in parallel.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # transformers imports torch where it finds it: seconds, and a quarter of a gigabyte in every process, for tokenizers that use none of it.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     while True:
         try:
             task = pipe.recv()

@@ -73,7 +73,8 @@ def _part(part: Any) -> str:
 
 def user_message(value: Any) -> Message:
     """A user message; what surrounds its text does not count as content."""
-    return {"role": "user", "content": text_of(value).strip()}
+    text = value if type(value) is str and "\r" not in value else text_of(value)
+    return {"role": "user", "content": text.strip()}
 
 
 def single(system: Any, prompt: Any) -> list[Message]:

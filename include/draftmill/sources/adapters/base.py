@@ -39,10 +39,13 @@ class Adapter:
 
     def column(self, row: Row) -> str:
         """The best column of the row that holds something. SkipRow(`unknown_columns`) where it has none of the known ones."""
-        present = [name for name in self.mappings if name in row]
-        if not present:
-            raise SkipRow("unknown_columns")
-        return next((name for name in present if row[name] is not None), present[0])
+        for name in self.mappings:
+            if row.get(name) is not None:
+                return name
+        for name in self.mappings:
+            if name in row:
+                return name
+        raise SkipRow("unknown_columns")
 
     def check_columns(self, found: list[str], where: str) -> None:
         """PermanentError where `found`, the columns of `where`, hold no conversation of this schema."""

@@ -16,7 +16,7 @@ def _open(path: str, stream: Any) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(stream, pre_buffer=False)
+        return pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20)
     except (pa.ArrowException, ValueError) as error:
         raise PermanentError(f"{path}: is no whole Parquet file ({' '.join(str(error).split())}); fetch the file again") from None
 
