@@ -41,7 +41,7 @@ class Launch:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _EXEC_WITH_PARENT, str(os.getpid()), *argv],
+                [sys.executable, "-I", "-S", "-c", _EXEC_WITH_PARENT, str(os.getpid()), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=descriptor,
                 stderr=descriptor,

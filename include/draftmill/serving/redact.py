@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _SECRET = re.compile(
-    r"""((?:api[-_]key|hf[-_]token|token|password|secret|authorization)['"]?\s*[=:]\s*|--(?:admin-)?api-key[ =])"""
+    r"""((?:api[-_]key|[a-z]+[-_]token|password|secret|authorization)['"]?\s*[=:]\s*|--(?:admin-)?api-key[ =])"""
     r"""(bearer\s+)?(?:'[^']*'|"[^"]*"|[^\s,'")}\]]+)""",
     re.IGNORECASE,
 )

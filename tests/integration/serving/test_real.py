@@ -33,19 +33,16 @@ from tests.tiny_model import build
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = Path(os.environ.get("DRAFTMILL_SGLANG_PYTHON") or ROOT / ".venv-sglang" / "bin" / "python")
-SHIM = os.environ.get("DRAFTMILL_SGLANG_PYTHONPATH", "")
+SHIM = ROOT / "demo" / "cpu_shim"
 PROMPTS = 400
 ESCAPE = """
-import os, subprocess, sys
+import subprocess, sys
+import gpu_stand_ins
 if "sglang.launch_server" in sys.orig_argv and "--help" not in sys.orig_argv:
     nowhere = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.Popen(["sleep", "600"], env={}, start_new_session=True, **nowhere)
-for folder in sys.path:
-    other = os.path.join(folder, "sitecustomize.py")
-    if folder != os.path.dirname(__file__) and os.path.exists(other):
-        exec(compile(open(other).read(), other, "exec"), globals())
 """
-"""Starts a process that leaves the session and the log, then does what the next sitecustomize on the path does."""
+"""A sitecustomize that starts a process outside the server's session and without its log."""
 
 pytestmark = [
     pytest.mark.sglang,
@@ -75,7 +72,7 @@ def plan_for(tiny: Path, **profile: Any) -> Plan:
             "OMP_NUM_THREADS": "1",
             "TORCHDYNAMO_DISABLE": "1",
             "HF_HUB_OFFLINE": "1",
-            **({"PYTHONPATH": SHIM} if SHIM else {}),
+            "PYTHONPATH": f"{ROOT / 'tests' / 'fakes' / 'cpu'}:{SHIM}",
         },
     } | profile
     datasets = [make_dataset(name, budget_tokens=12_000, max_new_tokens=120, in_flight=8) for name in ("alpha", "beta")]
@@ -189,8 +186,7 @@ def test_a_killed_launcher_and_a_worker_that_left_the_tree(workspace: Workspace,
     escape.mkdir(exist_ok=True)
     (escape / "sitecustomize.py").write_text(ESCAPE)
     plan = plan_for(tiny)
-    paths = os.pathsep.join(filter(None, [str(escape), SHIM]))
-    profile = plan.server.profile.model_copy(update={"env": {**plan.server.profile.env, "PYTHONPATH": paths}})
+    profile = plan.server.profile.model_copy(update={"env": {**plan.server.profile.env, "PYTHONPATH": f"{escape}:{SHIM}"}})
     plan = plan.model_copy(update={"server": plan.server.model_copy(update={"profile": profile})})
     write_prompts(workspace, plan)
     step.launch(context(workspace, plan))
