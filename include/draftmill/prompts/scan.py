@@ -13,7 +13,7 @@ from typing import Any
 from draftmill.prompts.canonical import encode_selection
 from draftmill.prompts.select import selector
 from draftmill.prompts.spill import Spill
-from draftmill.sources.adapters import Adapter, make_adapter
+from draftmill.sources.adapters import make_adapter
 from draftmill.sources.chat import SkipRow
 from draftmill.sources.readers.json_lines import DAMAGED
 from draftmill.sources.units import Unit, read_unit

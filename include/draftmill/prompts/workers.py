@@ -35,7 +35,7 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # One thread a process: the processes are what runs in parallel.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # transformers imports torch where it finds it: seconds, and a quarter of a gigabyte in every process, for tokenizers that use none of it.
+    # transformers imports torch where it finds it: seconds, and a quarter of a gigabyte in every process, of which tokenizers use nothing.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     while True:
         try:

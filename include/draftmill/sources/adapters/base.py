@@ -40,7 +40,7 @@ class Adapter:
     def column(self, row: Row) -> str:
         """The best column of the row that holds something. SkipRow(`unknown_columns`) where it has none of the known ones."""
         for name in self.mappings:
-            if row.get(name) is not None:
+            if row.get(name):
                 return name
         for name in self.mappings:
             if name in row:

@@ -55,19 +55,22 @@ def compression(head: bytes) -> str | None:
     return "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else None
 
 
-def open_text(path: str) -> IO[bytes]:
+@contextlib.contextmanager
+def open_text(path: str) -> Iterator[IO[bytes]]:
     """The file's bytes, decompressed as they are read, with a `readline` that is quick."""
-    stream = open_raw(path)
-    kind = compression(stream.read(4))
-    stream.seek(0)
-    if kind == "gzip":
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream))
-    if kind == "zstd":
-        import pyarrow
+    with open_raw(path) as stream:
+        kind = compression(stream.read(4))
+        stream.seek(0)
+        if kind == "gzip":
+            with gzip.GzipFile(fileobj=stream) as text:
+                yield cast("IO[bytes]", text)
+        elif kind == "zstd":
+            import pyarrow
 
-        raw: Any = pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, mode="r"), "zstd")
-        return io.BufferedReader(raw, _BUFFER_BYTES)
-    return io.BufferedReader(cast("Any", stream), _BUFFER_BYTES) if is_remote(path) else stream
+            with pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, mode="r"), "zstd") as raw:
+                yield io.BufferedReader(raw, _BUFFER_BYTES)
+        else:
+            yield io.BufferedReader(cast("Any", stream), _BUFFER_BYTES) if is_remote(path) else stream
 
 
 def sniff(path: str) -> tuple[Format, str | None]:

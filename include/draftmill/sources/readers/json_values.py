@@ -76,7 +76,8 @@ class _Values:
             return self._skip_damaged(fault.pos)
         except RecursionError:
             return self._skip_damaged(self._position)
-        if end == len(self._text) and not self._ended and not isinstance(value, dict | list):
+        if end > len(self._text) - _NEAR_END and not self._ended and not isinstance(value, dict | list):
+            # A number may go on: `1` of `1.5e10`.
             self._more()
             return _UNFINISHED
         if isinstance(value, dict) and value:
