@@ -109,8 +109,6 @@ def _model_faults(found: Model) -> list[str]:
 
 def tokenizer(profile: ServerProfile, workspace: Workspace) -> Found:
     """Load the tokenizer as generation will, with all its checks."""
-    if profile.tokenizer_path is None and find_model(workspace, profile.model_path).folder is None:
-        return None, []  # `model` has said what is missing
     from draftmill.prompts.tokenizer import load_tokenizer, tokenizer_request
 
     about = load_tokenizer(tokenizer_request(profile, workspace)).about

@@ -52,7 +52,8 @@ def run(ctx: StepContext) -> dict[str, Any]:
     report.run("python", checks.python)
     report.run("sglang", lambda: checks.sglang(ctx.plan.server, workspace, python, env))
     report.run("model", lambda: checks.model(profile, workspace, env))
-    report.run("tokenizer", lambda: checks.tokenizer(profile, workspace))
+    if report.facts.get("model") or profile.tokenizer_path:
+        report.run("tokenizer", lambda: checks.tokenizer(profile, workspace))
     report.run("disk", lambda: checks.disk(ctx.plan, workspace), passing=True)
     report.run("memory", checks.memory)
     report.run("server", lambda: checks.own_server(workspace))

@@ -47,10 +47,12 @@ def kv_capacity(info: dict[str, Any]) -> int | None:
     if direct:
         return direct
     found = []
-    for state in info.get("internal_states") or []:
-        usage = state.get("memory_usage") if isinstance(state, dict) else None
-        places = (state.get("max_total_num_tokens"), usage.get("token_capacity") if isinstance(usage, dict) else None)
-        found += [number for number in map(_number, places) if number]
+    states = info.get("internal_states")
+    for state in states if isinstance(states, list) else []:
+        if isinstance(state, dict):
+            usage = state.get("memory_usage")
+            places = (state.get("max_total_num_tokens"), usage.get("token_capacity") if isinstance(usage, dict) else None)
+            found += [number for number in map(_number, places) if number]
     return min(found) if found else None
 
 
