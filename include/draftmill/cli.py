@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FORWARDED: dict[tuple[str, ...], tuple[str, str]] = {
     ("server", "status"): ("draftmill.serving.cli", "what the server of this host does"),
     ("server", "stop"): ("draftmill.serving.cli", "stop it, whoever uses it"),
+    ("server", "diagnose"): ("draftmill.serving.cli", "what a server log says went wrong"),
     ("prompts", "inspect"): ("draftmill.prompts.inspect", "show prompts as text and token ids"),
     ("corpus", "verify"): ("draftmill.corpus.verify", "check a corpus folder against its manifest"),
     ("simulate",): ("draftmill.simulator.cli", "a server that behaves like an 8-GPU host, without one"),
