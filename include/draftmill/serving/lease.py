@@ -61,11 +61,11 @@ class Host:
         self._told = ("", 0.0)
         self.lease: LeaseFile | None = None
 
-    def tell(self, message: str) -> None:
-        """A line for people, when it is new or some time has passed."""
+    def tell(self, message: str, subject: str | None = None) -> None:
+        """A line for people, when its subject (the message itself, where none is given) is new or some time has passed."""
         now = time.monotonic()
-        if message != self._told[0] or now - self._told[1] > _TELL_EVERY_S:
-            self._told = (message, now)
+        if (subject or message) != self._told[0] or now - self._told[1] > _TELL_EVERY_S:
+            self._told = (subject or message, now)
             self._tell(message)
 
     def pause(self) -> None:
@@ -177,9 +177,8 @@ class LeasedServer:
         if not supervisor_process(self.host.workspace).alive():
             self._bring_back(state.message)
             return None
-        self.host.tell(
-            f"server {state.server}: {state.state}: {state.message}" if state.message else f"server {state.server}: {state.state}"
-        )
+        detail = f": {state.message}" if state.message else ""
+        self.host.tell(f"server {state.server}: {state.state}{detail}", f"{state.state} {state.incarnation}")
         return None
 
     def _bring_back(self, why: str) -> None:

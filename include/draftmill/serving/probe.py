@@ -5,6 +5,7 @@ Endpoints carry an old and a new name, because hosts run builds of different age
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ _MOVING_METRICS = re.compile(
     r"^sglang[:_](?:generation_tokens_total|realtime_tokens_total|prompt_tokens_total|prefill_effective_tokens_total)\S*(?:\{[^}]*\})?\s+(\S+)",
     re.MULTILINE,
 )
-_MOVING_LOADS = ("num_used_tokens", "num_total_tokens", "decode_moments", "total_prefill_uncached_tokens")
+_MOVING_LOADS = ("num_used_tokens", "num_tokens", "num_total_tokens", "decode_moments", "total_prefill_uncached_tokens")
 
 
 class ProbeError(Exception):
@@ -76,17 +77,13 @@ class Probe:
         except requests.RequestException:
             return None
 
-    def _get_json(self, *paths: str) -> dict[str, Any] | None:
-        """The JSON object under the first of `paths` that this build has."""
+    def _get_json(self, *paths: str) -> Any:
+        """The JSON under the first of `paths` that this build has; None where it has none of them."""
         for path in paths:
             answer = self._get(path)
             if answer is not None and answer.ok:
-                try:
-                    value = answer.json()
-                except requests.JSONDecodeError:
-                    continue
-                if isinstance(value, dict):
-                    return value
+                with contextlib.suppress(requests.JSONDecodeError):
+                    return answer.json()
         return None
 
     def healthy(self) -> bool:
@@ -97,9 +94,10 @@ class Probe:
     def facts(self) -> Facts | None:
         """Model, version and capacity; None where the server does not say which model it serves."""
         model = self._get_json("/model_info", "/get_model_info")
-        if model is None or not isinstance(model.get("model_path"), str):
+        if not isinstance(model, dict) or not isinstance(model.get("model_path"), str):
             return None
-        info = self._get_json("/server_info", "/get_server_info") or {}
+        answer = self._get_json("/server_info", "/get_server_info")
+        info = answer if isinstance(answer, dict) else {}
         return Facts(
             model_path=model["model_path"],
             served_model_name=str(model.get("served_model_name") or info.get("served_model_name") or model["model_path"]),
@@ -136,9 +134,10 @@ class Probe:
     def counters(self) -> tuple[Any, ...]:
         """Numbers that change while tokens are computed, from whatever this build offers; empty where it offers none."""
         found: list[Any] = []
-        loads = self._get_json("/v1/loads")
-        for load in (loads or {}).get("loads") or []:
-            found += [repr(load.get(name)) for name in _MOVING_LOADS]
+        answer = self._get_json("/v1/loads", "/get_load")
+        loads = answer.get("loads") if isinstance(answer, dict) else answer
+        for load in loads if isinstance(loads, list) else []:
+            found += [repr(load.get(name)) for name in _MOVING_LOADS if isinstance(load, dict)]
         metrics = self._get("/metrics")
         if metrics is not None and metrics.ok:
             found += _MOVING_METRICS.findall(metrics.text)

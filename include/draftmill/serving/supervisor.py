@@ -43,6 +43,7 @@ from draftmill.spec.server import ServerProfile
 
 _STOP_WHILE_LOADING_S = 5.0
 _LOOK_S = 0.2
+_RECORD_EVERY_S = 2.0
 
 
 class Supervisor:
@@ -54,6 +55,7 @@ class Supervisor:
         self._profile: ServerProfile = request.server.profile
         self._stop = False
         self._leased_at = time.monotonic()
+        self._recorded_at = 0.0
         self._admission = FileLock(self._folder.admission)
         self._restarts = RestartPolicy(self._profile)
         # Until what an earlier launch left behind is ended, its marks stay on record.
@@ -238,11 +240,11 @@ class Supervisor:
 
         self._keeper.write(state="stopping", processes=launch.members.records())
         survivors = launch.end(max(drain_s, _STOP_WHILE_LOADING_S if self._stop else 0.0), waiting)
-        self._keeper.write(processes=launch.members.records())
         if survivors:
             names = name_processes(stat.pid for stat in survivors)
             raise TemporaryError(f"processes of the server survived SIGKILL: {names}; the host has to be looked at")
         verify_gone(self._state, self._folder)
+        self._keeper.write(processes=[])
 
     def _waited(self, wait_s: float) -> bool:
         """Wait before a restart; False where a stop came in between."""
@@ -270,6 +272,10 @@ class Supervisor:
 
     def _keep_records(self, launch: Launch) -> None:
         """Write down processes that came since the last look, so that a successor knows them."""
+        now = time.monotonic()
+        if now - self._recorded_at < _RECORD_EVERY_S:
+            return
+        self._recorded_at = now
         records = launch.members.records()
         if set(records) != set(self._state.processes):
             self._keeper.write(processes=records)
