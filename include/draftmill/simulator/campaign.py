@@ -147,8 +147,11 @@ class _Run:
             self._samples.append(Sample(now, engine.running, engine.waiting, engine.used, (decoded - before) / SAMPLE_S))
             before = decoded
             if self._tell is not None and round(now / SAMPLE_S) % 60 == 0:
-                self._tell(f"hour {now / 3600:.0f}: {decoded:,} tokens, {engine.running} running, {engine.used / self._host.kv_tokens:.0%} of KV")
+                self._tell(
+                    f"hour {now / 3600:.0f}: {decoded:,} tokens, {engine.running} running, {engine.used / self._host.kv_tokens:.0%} of KV"
+                )
 
 
-def _ignore(_message: str, **_numbers: float | int | str | None) -> None:
+def _ignore(message: str, **numbers: float | int | str | None) -> None:
     """Progress of a simulated job: the samples say it better."""
+    del message, numbers

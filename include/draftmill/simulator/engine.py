@@ -91,6 +91,11 @@ class Engine:
     _ended: list[Ended] = field(default_factory=list)
 
     @property
+    def steps(self) -> int:
+        """Decode steps since the engine started."""
+        return self._step
+
+    @property
     def running(self) -> int:
         """Requests in the batch."""
         return len(self._running)
