@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.state import CAMPAIGN, Demo
-from draftmill.files import write_json
+from draftmill.files import read_json, write_json
 from draftmill.generation.journal import read_responses
 
 
@@ -50,12 +50,13 @@ def rows(demo: Demo, generated: dict[str, dict[str, Any]], before: dict[str, int
     return found
 
 
-def server_version(generated: dict[str, dict[str, Any]]) -> str | None:
-    """The version of the server that answered; the same for all data sets of a campaign."""
-    return next((result["server_version"] for result in generated.values() if result.get("server_version")), None)
+def server_version(manifest: Path) -> str:
+    """The version of the server that answered, from the corpus's manifest; several, with commas, where a campaign outlived an update."""
+    answered_by = (read_json(manifest) or {})["server"]["answered_by"]
+    return ", ".join(sorted({str(server["version"]) for server in answered_by.values()}))
 
 
-def write(demo: Demo, table: list[Row], version: str | None, corpus: Path) -> None:
+def write(demo: Demo, table: list[Row], version: str, corpus: Path) -> None:
     """Write `.demo/report.json`; paths are relative to the repository."""
     value = {
         "campaign": CAMPAIGN,

@@ -6,10 +6,11 @@ python -m demo.run stop       stop everything and check that nothing is left
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +27,30 @@ SSH_HOST = "ssh-host"
 RUN_S = 1800
 STARTED_S = 30
 LOG_LINES = 25
+EVERY_S = 15
 
 
 class Notice:
-    """Progress for people: one line that is rewritten on a terminal, and a new line whenever something changes elsewhere."""
+    """Progress for people: one line that is rewritten on a terminal; elsewhere a line now and then, and one for every new stage."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._terminal = sys.stdout.isatty()
-        self._last = ""
+        self._shown = ("", -float(EVERY_S))
 
-    def __call__(self, text: str) -> None:
-        """Show what is going on now."""
-        if text == self._last:
-            return
-        self._last = text
-        stamp = f"[{time.monotonic() - self._began:4.0f} s] "
-        print(f"\r\033[K{stamp}{text}" if self._terminal else f"{stamp}{text}", end="" if self._terminal else "\n", flush=True)
+    def __call__(self, stage: str, numbers: str = "") -> None:
+        """Show what is going on now: `stage` changes seldom, `numbers` all the time."""
+        now = time.monotonic() - self._began
+        line = f"[{now:4.0f} s] {stage}{numbers}"
+        if self._terminal:
+            print(f"\r\033[K{line[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
+        elif stage != self._shown[0] or now - self._shown[1] >= EVERY_S:
+            print(line, flush=True)
+            self._shown = (stage, now)
 
     def done(self, text: str = "") -> None:
         """End the line that is being rewritten, and say `text` for good."""
-        print("\r\033[K" if self._terminal and self._last else "", end="")
-        self._last = ""
+        print("\r\033[K" if self._terminal else "", end="")
         if text:
             print(text, flush=True)
 
@@ -79,8 +82,7 @@ def start(demo: Demo) -> int:
     demo.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     demo.home.mkdir(parents=True, exist_ok=True)
     sglang_python()
-    notice("putting samples, model and configuration on the host")
-    notice.done()
+    print("Putting samples, model and configuration on the host", flush=True)
     host_files.write_samples(demo)
     host_files.write_config(demo)
     host_files.make_model(demo)
@@ -133,23 +135,25 @@ def watch(demo: Demo, api: Api, run_id: str, notice: Notice) -> str:
         state = api.run(run_id)["state"]
         if state in ("success", "failed"):
             return str(state)
-        notice(progress(demo, api.tasks(run_id)))
+        notice(*progress(demo, api.tasks(run_id)))
         time.sleep(2)
     return f"still running after {RUN_S} s"
 
 
-def progress(demo: Demo, tasks: list[dict[str, Any]]) -> str:
-    """One line: how many tasks are done, what runs now, and how many tokens there are."""
-    ended = sum(task["state"] in ENDED for task in tasks)
-    busy = Counter(task["task_id"].removeprefix("dataset.") for task in tasks if task["state"] in ("running", "deferred"))
-    doing = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(busy.items()))
-    parts = [f"{ended} of {len(tasks)} tasks done"]
-    if doing:
-        parts.append(doing)
-    journals = list((demo.campaign.root / "journal").glob("*.jsonl"))
-    if journals:
-        parts.append(f"{sum(report.tokens_on_disk(demo).values()):,} tokens")
-    return "; ".join(parts)
+def progress(demo: Demo, tasks: list[dict[str, Any]]) -> tuple[str, str]:
+    """What runs now and what waits for its next try; how many tasks are done and how many tokens there are."""
+    named = [(task["task_id"].removeprefix("dataset."), task["state"]) for task in tasks]
+    parts = [_counted(name for name, state in named if state in ("running", "deferred"))]
+    again = _counted(name for name, state in named if state == "up_for_retry")
+    if again:
+        parts.append(f"to be tried again: {again}")
+    ended = sum(state in ENDED for _, state in named)
+    tokens = sum(report.tokens_on_disk(demo).values())
+    return "; ".join(filter(None, parts)) or "between tasks", f"; {ended} of {len(tasks)} tasks done, {tokens:,} tokens"
+
+
+def _counted(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(Counter(names).items()))
 
 
 def show_failures(api: Api, run_id: str) -> None:
@@ -175,7 +179,7 @@ def finish(demo: Demo, api: Api, run_id: str, before: dict[str, int]) -> None:
     merged = api.result(run_id, "merge")
     corpus = Path(merged["train"])
     table = report.rows(demo, generated, before)
-    report.write(demo, table, report.server_version(generated), corpus)
+    report.write(demo, table, report.server_version(Path(merged["manifest"])), corpus)
     print(f"\n{report.show(table)}\n")
     print(f"Corpus:  {demo.relative(corpus)}  ({merged['rows']:,} rows, {merged['loss_tokens']:,} loss tokens)")
     print(f"Report:  {demo.relative(demo.report)}")

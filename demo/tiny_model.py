@@ -47,8 +47,8 @@ WINDOW = 192
 MEAN_ANSWER = {"B4": 110, "B5": 110, "B8": 130}
 """Mean length, in tokens, of the answers trained on, by the sample file's first letters; their lengths spread widely around it."""
 SHORT_ANSWER = 55
-MEAN_REASONING = 8
-"""Mean length, in tokens, of the part before </think>: short, so that most answers get past it."""
+REASONING = (2, 12)
+"""Shortest and longest part before </think>, in tokens: short, so that most answers get past it."""
 SHAPE = 2.5
 """Shape of the gamma distribution that lengths are drawn from: right-skewed, as real answers are."""
 QUESTION_SIGNS = 400
@@ -141,7 +141,7 @@ def training_ids(examples: list[Example], tokenizer: Any) -> list[int]:
             body = list(answers[place])
             while len(body) < length:
                 body += chance.choice(answers)
-            cut = min(length - 1, 2 + int(chance.expovariate(1 / MEAN_REASONING)))
+            cut = min(length - 1, chance.randint(*REASONING))
             stream += [*body[:cut], close, *body[cut:length], end]
     return stream
 
