@@ -203,3 +203,15 @@ def test_merge_partial_merges_the_rest_and_the_run_is_not_green(live: Live) -> N
     assert run.states()["merge"] == "success"
     assert campaign.events()[-1] == "merge alpha"
     assert json.loads((campaign.folder / "corpus" / "manifest.json").read_text()) == {"alpha": 30}
+
+
+def test_marking_the_run_failed_stops_everything_in_order(live: Live) -> None:
+    campaign = live.campaign("stopped", "alpha", tokens_per_dataset=100_000)
+    run = campaign.trigger()
+    run.wait_for_state("dataset.generate[alpha]", {"deferred"}, 300)
+    live.airflow.api("PATCH", run.path, {"state": "failed"})
+    live.airflow.wait_for(lambda: campaign.count("stopped alpha") == 1, "the job to stop", 120)
+    live.airflow.wait_for(lambda: not campaign.server_is_up(), "the server to stop", 120)
+    kept = len(campaign.rows("alpha"))
+    assert kept > 0
+    campaign.check_rows("alpha", kept)
