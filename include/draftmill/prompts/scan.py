@@ -16,7 +16,7 @@ from draftmill.prompts.spill import Spill
 from draftmill.sources.adapters import make_adapter
 from draftmill.sources.chat import SkipRow
 from draftmill.sources.readers.json_lines import DAMAGED
-from draftmill.sources.units import Unit, read_unit
+from draftmill.sources.units import Unit, columns_of, read_unit
 from draftmill.spec.dataset import Turns
 
 _BLAKE2B = hashlib.blake2b
@@ -80,6 +80,9 @@ class _Scanner:
     def scan(self, unit: Unit) -> ScanCounts:
         adapter = self._adapters[unit.source]
         counts = ScanCounts()
+        columns = columns_of(unit)
+        if columns is not None:
+            adapter.check_columns(columns, unit.label)
         strangers: set[str] = set()
         for row in read_unit(unit, adapter.columns):
             counts.rows_read += 1
@@ -92,7 +95,7 @@ class _Scanner:
             except RecursionError:
                 counts.skipped["nested_too_deeply"] += 1
         if strangers and counts.skipped["unknown_columns"] == counts.rows_read - counts.skipped["damaged_line"]:
-            adapter.check_columns(sorted(strangers), unit.label)
+            adapter.check_columns(list(strangers), unit.label)
         self._spill.flush()
         counts.threshold = self._spill.threshold
         return counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -37,7 +38,7 @@ def first_turn(messages: Iterable[Message]) -> Selection:
     if type(messages) is list and len(messages) == 1 and messages[0]["role"] == "user" and messages[0]["content"]:
         # Most rows of the largest sources: nothing to choose.
         return Selection(messages)
-    return Selection(_opening(iter(messages)))
+    return Selection(_opening(iter(messages))[0])
 
 
 def all_turns(messages: Iterable[Message]) -> Selection:
@@ -46,9 +47,10 @@ def all_turns(messages: Iterable[Message]) -> Selection:
     The conversation ends before what cannot come about with other answers: a tool's result, or a system message in the middle.
     """
     stream = iter(messages)
-    selection = Selection(_opening(stream))
+    opening, ahead = _opening(stream)
+    selection = Selection(opening)
     turn: list[Message] = []
-    for message in _until_fault(stream):
+    for message in itertools.chain(ahead, _until_fault(stream)):
         if message["role"] in ("tool", "system") or message.get("tool_calls") or (message["role"] == "user" and not message["content"]):
             break
         if message["role"] == "user":
@@ -83,11 +85,12 @@ def _has_user(messages: list[Message]) -> bool:
     return any(message["role"] == "user" for message in messages)
 
 
-def _opening(stream: Iterator[Message]) -> list[Message]:
-    """System text and the first user turn; messages before it that answer nothing are left out.
+def _opening(stream: Iterator[Message]) -> tuple[list[Message], list[Message]]:
+    """System text and the first user turn, without answers before it that answer nothing; and the message after it, where there is one.
 
-    It reads one message further than the turn, because two user messages in a row are one turn.
+    That message has to be looked at, because two user messages in a row are one turn.
     """
+    ahead: list[Message] = []
     system: list[Message] = []
     users: list[Message] = []
     try:
@@ -97,6 +100,7 @@ def _opening(stream: Iterator[Message]) -> list[Message]:
                 users.append(message)
                 continue
             if users:
+                ahead.append(message)
                 break
             if role == "system" and message["content"]:
                 system.append(message)
@@ -107,7 +111,7 @@ def _opening(stream: Iterator[Message]) -> list[Message]:
         raise SkipRow("no_user_turn")
     if not users[0]["content"]:
         raise SkipRow("empty_prompt")
-    return [*([_joined(system)] if system else []), _joined(users)]
+    return [*([_joined(system)] if system else []), _joined(users)], ahead
 
 
 def _until_fault(stream: Iterator[Message]) -> Iterator[Message]:

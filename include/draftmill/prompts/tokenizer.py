@@ -143,6 +143,10 @@ def _load(request: TokenizerRequest) -> Any:
             return _load(request)
         raise PermanentError(f"tokenizer at {request.folder} needs a package that is not installed: {_one_line(error)}") from None
     except (OSError, ValueError, KeyError) as error:
+        if "trust_remote_code" in str(error):
+            raise PermanentError(
+                f"tokenizer at {request.folder} comes with code of its own; look at it, then set trust_remote_code in the server profile"
+            ) from None
         raise PermanentError(f"tokenizer at {request.folder} cannot be loaded: {_one_line(error)}") from None
     if not tokenizer.chat_template and type(tokenizer).__module__.startswith("transformers."):
         raise PermanentError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -78,6 +77,6 @@ def _read_split(unit: Unit) -> Iterator[Any]:
     return iter(split if unit.end == 1 else split.shard(num_shards=unit.end, index=unit.start))
 
 
-def head_of(unit: Unit, columns: tuple[str, ...], count: int) -> list[Any]:
-    """The unit's first rows."""
-    return list(itertools.islice(read_unit(unit, columns), count))
+def columns_of(unit: Unit) -> list[str] | None:
+    """The unit's columns, where its file says them without reading rows."""
+    return row_groups(unit.path)[0] if unit.format == "parquet" else None

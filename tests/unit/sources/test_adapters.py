@@ -177,7 +177,7 @@ class TestGeneric:
 def test_unknown_columns_are_an_error_that_lists_both_sides() -> None:
     with pytest.raises(PermanentError) as caught:
         make_adapter("magicoder").check_columns(["question", "answer"], "data/x.parquet")
-    for words in ("data/x.parquet", "question, answer", "problem, instruction", "generic"):
+    for words in ("data/x.parquet", "answer, question", "problem, instruction", "generic"):
         assert words in str(caught.value)
 
 

@@ -52,7 +52,7 @@ class Adapter:
         if not any(name in found for name in self.mappings):
             raise PermanentError(
                 f"{where}: adapter {self.name} expects one of the columns {', '.join(self.mappings)}"
-                f"{' (and may use ' + ', '.join(self.optional) + ')' if self.optional else ''}, but found {', '.join(found) or 'none'}; "
+                f"{' (and may use ' + ', '.join(self.optional) + ')' if self.optional else ''}, but found {', '.join(sorted(found)) or 'none'}; "
                 "choose another adapter, or name the columns with adapter generic (docs/add-a-dataset.md)"
             )
 

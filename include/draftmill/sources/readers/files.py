@@ -9,6 +9,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any, Literal, cast
 
+import orjson
+
 from draftmill.errors import PermanentError, TemporaryError
 
 Format = Literal["lines", "values", "parquet"]
@@ -88,16 +90,24 @@ def _json_format(head: bytes, path: str) -> Format:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PermanentError(f"{path}: is UTF-16; convert it to UTF-8 first")
     body = head.removeprefix(BOM).lstrip()
-    first = body.split(b"\n", 1)[0]
-    if body.startswith(b"["):
+    first, _, rest = body.partition(b"\n")
+    if body.startswith(b"[") and not (rest.strip() and _is_whole(first)):
         return "values"
-    if not body or b"\n{" in body or (body.startswith(b"{") and first.rstrip().endswith(b"}")):
+    if not body or body.startswith(b"[") or b"\n{" in body or (body.startswith(b"{") and first.rstrip().endswith(b"}")):
         # Where the first line is damaged, the lines that follow decide.
         return "lines"
     if body.startswith(b"{"):
         # An object over several lines, or one line longer than the head.
         return "values" if b"\n" in body else "lines"
     raise PermanentError(f"{path}: is neither JSON, JSONL nor Parquet; convert it, or leave it out of 'path'")
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def size_of(path: str) -> int:
