@@ -16,8 +16,10 @@ import draftmill
 from draftmill.spec.campaign import CampaignSpec
 from draftmill.spec.load import Config
 
-# The form chooses its field by the first type: text, in which 10M can be typed.
+# With `examples`, the form goes by the first type alone: a line of text, in which 10M can be typed, and a switch. Without them, a
+# value of several types gets a box of six lines.
 _COUNT = ["string", "integer", "number", "null"]
+_SWITCH: dict[str, Any] = {"type": ["boolean", "string", "null"], "examples": [True, False]}
 
 
 def configuration() -> Config:
@@ -55,7 +57,7 @@ def form(config: Config, campaign: CampaignSpec) -> dict[str, Any]:
         ),
         "dry_run": Param(
             False,
-            type=["boolean", "null"],
+            **_SWITCH,
             title="Dry run",
             description="Plan, check the host and show the table; start no server and generate nothing.",
             section=what,
@@ -65,6 +67,7 @@ def form(config: Config, campaign: CampaignSpec) -> dict[str, Any]:
             type=_COUNT,
             title="Tokens per data set",
             description=f"Budget of completion tokens, such as 10M; what is on disk counts. Empty: {campaign.tokens_per_dataset:,}.",
+            examples=["100k", "1M", "10M"],
             section=how_much,
         ),
         "max_samples": Param(
@@ -72,6 +75,7 @@ def form(config: Config, campaign: CampaignSpec) -> dict[str, Any]:
             type=_COUNT,
             title="Max samples",
             description="Stop a data set after this many responses even below its budget. Empty: no limit but the campaign's.",
+            examples=["1000", "10000"],
             section=how_much,
         ),
         "server": Param(
@@ -87,11 +91,12 @@ def form(config: Config, campaign: CampaignSpec) -> dict[str, Any]:
             type=_COUNT,
             title="Data sets at once",
             description=f"How many data sets may generate at the same time. Empty: {campaign.datasets_at_once}.",
+            examples=["1", "2", "4"],
             section=where,
         ),
         "merge_partial": Param(
             None,
-            type=["boolean", "string", "null"],
+            **_SWITCH,
             title="Merge although data sets failed",
             description="Merge what is finished even if a data set failed; the run fails all the same. Empty: as the campaign file says.",
             section=where,

@@ -43,7 +43,7 @@ def make_order(config: Config, params: Mapping[str, Any]) -> Order:
         conn_id = config.campaign(run.campaign).ssh_conn_id
     except PermanentError as error:
         raise AirflowFailException(str(error)) from None
-    return Order(conn_id=conn_id, dry_run=run.dry_run, plan=plan)
+    return Order(conn_id=conn_id, dry_run=bool(run.dry_run), plan=plan)
 
 
 def survey(order: Order, asker: str) -> SurveyResult:

@@ -35,6 +35,14 @@ def parse_count(value: object) -> object:
     return value
 
 
+def parse_switch(value: object) -> object:
+    """A yes or no as it arrives: true, "true", "False". "" means "not given"; what is neither is handed on, for the model to refuse."""
+    if isinstance(value, str):
+        return {"true": True, "false": False, "": None}.get(value.strip().lower(), value)
+    return value
+
+
+Switch = Annotated[bool | None, BeforeValidator(parse_switch)]
 Count = Annotated[Annotated[int, Field(gt=0)] | None, BeforeValidator(parse_count)]
 
 
@@ -47,8 +55,8 @@ class RunParams(Strict):
     max_samples: Count = None
     server: Name | None = None
     datasets_at_once: Count = None
-    merge_partial: bool | None = None
-    dry_run: bool = False
+    merge_partial: Switch = None
+    dry_run: Switch = None
 
     @field_validator("datasets", mode="before")
     @classmethod

@@ -26,6 +26,21 @@ def test_choices_come_from_the_configuration() -> None:
     assert "10,000,000" in made["tokens_per_dataset"].description
 
 
+def test_no_field_is_a_box_of_six_lines() -> None:
+    """What Airflow's form does with a value of several types unless examples come with it."""
+    assert [name for name, param in params().items() if "examples" not in param.schema] == []
+    assert {name: param.schema["type"][0] for name, param in params().items()} == {
+        "campaign": "string",
+        "datasets": "array",
+        "dry_run": "boolean",
+        "tokens_per_dataset": "string",
+        "max_samples": "string",
+        "server": "string",
+        "datasets_at_once": "string",
+        "merge_partial": "boolean",
+    }
+
+
 def test_every_field_reads_well() -> None:
     for name, param in params().items():
         assert param.description, name

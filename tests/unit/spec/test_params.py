@@ -32,6 +32,12 @@ def test_counts_as_people_write_them(given_value: object, meant: int | None) -> 
     assert parse_params({"campaign": "c", "tokens_per_dataset": given_value}).tokens_per_dataset == meant
 
 
+@pytest.mark.parametrize(("given_value", "meant"), [(True, True), ("true", True), ("False", False), ("", None), (None, None)])
+def test_switches_as_they_arrive(given_value: object, meant: bool | None) -> None:
+    params = parse_params({"campaign": "c", "merge_partial": given_value, "dry_run": given_value})
+    assert (params.merge_partial, params.dry_run) == (meant, meant)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -49,6 +55,8 @@ def test_counts_as_people_write_them(given_value: object, meant: int | None) -> 
         ({"campaign": "c", "datasets": ["a b"]}, ["datasets.0"]),
         ({"campaign": "c", "datasets": 5}, ["datasets"]),
         ({"campaign": "c", "budget": 5}, ["budget", "unknown key"]),
+        ({"campaign": "c", "merge_partial": "perhaps"}, ["merge_partial", "boolean"]),
+        ({"campaign": "c", "dry_run": 1}, ["dry_run", "boolean"]),
         ({}, ["campaign", "missing"]),
     ],
 )
