@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
@@ -24,6 +25,9 @@ GRACE_S = 20
 
 class Background:
     """The demo's own background processes, by name."""
+
+    _handles: ClassVar[list[subprocess.Popen[bytes]]] = []
+    """Of what this very process started. A handle that is dropped while its process lives draws a warning, and these shall live on."""
 
     def __init__(self, demo: Demo) -> None:
         self.demo = demo
@@ -58,6 +62,7 @@ class Background:
                 env={**environment, MARK: str(self.demo.root)},
                 start_new_session=True,
             )
+        self._handles.append(child)
         record = {"pid": child.pid, "started": psutil.Process(child.pid).create_time()}
         write_json(self.demo.processes, self._records() | {name: record})
 
@@ -69,6 +74,7 @@ class Background:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGTERM)
         end(members, GRACE_S)
+        self._handles[:] = [handle for handle in self._handles if handle.poll() is None]
 
     def names(self) -> list[str]:
         """All that were ever started, first started first."""

@@ -27,11 +27,15 @@ async def running(folder: Path) -> AsyncIterator[tuple[Keys, int]]:
     home = folder / "home"
     home.mkdir()
     acceptor = await serve(keys, home, 0)
+    acceptor_port = acceptor.get_port()
     try:
-        yield keys, acceptor.get_port()
+        yield keys, acceptor_port
     finally:
         acceptor.close()
         await acceptor.wait_closed()
+        # The server's ends of connections close a moment after the client's.
+        while any(item.laddr and item.laddr.port == acceptor_port for item in psutil.Process().net_connections("tcp")):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
