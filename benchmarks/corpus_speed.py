@@ -11,6 +11,7 @@ are tokenized two at a time, as a campaign does.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import tempfile
 import threading
@@ -169,6 +170,7 @@ def run(tokens: int = 80_000_000) -> dict[str, float]:
         root = Path(name)
         with ProcessPoolExecutor(2, spawn) as pool:
             list(pool.map(make_dataset, [root] * DATASETS, names, [tokens // DATASETS] * DATASETS, [7] * DATASETS))
+        os.sync()  # the making of the rows is over: its writes must not be waited for below
         watch = MemoryWatch()
         with ProcessPoolExecutor(2, spawn) as pool:
             list(pool.map(time.sleep, [0.1, 0.1]))  # both interpreters are up before the clock starts
