@@ -28,10 +28,10 @@ def _status(arguments: argparse.Namespace) -> int:
 def _stop(arguments: argparse.Namespace) -> int:
     from draftmill.files import FileLock
     from draftmill.serving.folder import ServerFolder
-    from draftmill.serving.stopping import is_running, stop_server
+    from draftmill.serving.stopping import is_clean, stop_server
 
     workspace = Workspace.at(arguments.workspace)
-    if not is_running(workspace):
+    if is_clean(workspace):
         sys.stdout.write("no server is running\n")
         return ExitCode.DONE
     admission = FileLock(ServerFolder.of(workspace).admission)

@@ -11,7 +11,7 @@ from draftmill.serving.folder import ServerFolder
 from draftmill.serving.lease import Host, LeasedServer, hold
 from draftmill.serving.leases import LeaseNote, held_leases
 from draftmill.serving.need import capacity_fault, concurrency_note
-from draftmill.serving.stopping import is_running, stop_server
+from draftmill.serving.stopping import is_clean, stop_server
 from draftmill.spec.results import LaunchResult, StopServerResult
 
 
@@ -72,7 +72,7 @@ def stop(ctx: StepContext) -> dict[str, Any]:
 
     PermanentError names what survived. Without a server this is a quick no-op.
     """
-    if not is_running(ctx.workspace):
+    if is_clean(ctx.workspace):
         return StopServerResult(stopped=True, reason="no server was running").model_dump()
     started = time.monotonic()
     host = Host(ctx.workspace, ctx.plan.server, f"{ctx.plan.campaign}/stop-server", ctx.stop, ctx.progress)

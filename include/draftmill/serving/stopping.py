@@ -33,6 +33,12 @@ def is_running(workspace: Workspace) -> bool:
     return bool(leftovers(read_state(folder) or ServerState(), folder))
 
 
+def is_clean(workspace: Workspace) -> bool:
+    """Whether nothing runs and the last end was verified, so that there is nothing to stop."""
+    state = read_state(ServerFolder.of(workspace))
+    return not is_running(workspace) and (state is None or state.state == "stopped")
+
+
 def drain_limit_s(folder: ServerFolder) -> float:
     """How long the running server may drain, by its own profile."""
     request = read_request(folder)

@@ -10,7 +10,7 @@ from draftmill.serving.gpu import MIB, Gpu, all_gpus
 from draftmill.serving.ports import is_listening, port_owners
 from draftmill.serving.processes import ServerMembers, name_process
 
-_WAIT_S = 30.0
+WAIT_S = 30.0
 _LOOK_S = 0.25
 _SLACK = 512 * MIB
 
@@ -33,9 +33,9 @@ def remains(state: ServerState, folder: ServerFolder, gpus: list[Gpu]) -> list[s
     return left
 
 
-def verify_gone(state: ServerState, folder: ServerFolder, wait_s: float = _WAIT_S) -> None:
-    """Wait until nothing is left. TemporaryError names what is left after `wait_s`: drivers need a moment to free memory."""
-    deadline = time.monotonic() + wait_s
+def verify_gone(state: ServerState, folder: ServerFolder, wait_s: float | None = None) -> None:
+    """Wait until nothing is left. TemporaryError names what is left after `wait_s` (WAIT_S): drivers need a moment to free memory."""
+    deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
     gpus = all_gpus() if state.gpu_used_before else []
     while left := remains(state, folder, gpus):
         if time.monotonic() > deadline:

@@ -186,7 +186,7 @@ def test_gpu_memory_that_does_not_come_back_is_named(
 ) -> None:
     from draftmill.serving import verify
 
-    monkeypatch.setattr(verify, "_WAIT_S", 0.5)
+    monkeypatch.setattr(verify, "WAIT_S", 0.5)
     fake_gpus.write_text(json.dumps([gpu(0, GIB)]))
     comes_up(workspace, fake(device="cuda"), stop)
     state = state_of(workspace)
