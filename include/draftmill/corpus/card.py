@@ -86,9 +86,14 @@ def _introduction(manifest: dict[str, Any]) -> list[str]:
         ),
         "",
     ]
-    notes = [f"{name}: {why}" for kind in ("left_out", "out_of_date") for name, why in manifest[kind].items()]
+    notes = [f"{name}: {why}" for kind in ("left_out", "incomplete") for name, why in manifest[kind].items()]
     if notes:
-        lines += ["**This is a partial corpus.** Not all data sets of the campaign were ready:", "", *(f"- {note}" for note in notes), ""]
+        lines += [
+            "**This is a partial corpus.** Not all data sets of the campaign were finished:",
+            "",
+            *(f"- {note}" for note in notes),
+            "",
+        ]
     return lines
 
 

@@ -13,6 +13,8 @@ from draftmill.corpus.records_meta import SCHEMA, RecordsMeta, read_meta
 from draftmill.corpus.selection import Source
 from draftmill.corpus.tokenize import request_digest
 from draftmill.errors import PermanentError
+from draftmill.generation.scan import scan
+from draftmill.generation.summary import outcome_on_disk
 from draftmill.jobs.step import StepContext
 from draftmill.spec.plan import Plan
 
@@ -22,12 +24,15 @@ MERGE_SCHEMA = 1
 
 @dataclass(frozen=True)
 class MergeRequest:
-    """Sources in the order of their names; `left_out` says why other data sets of the plan are not among them."""
+    """Sources in the order of their names.
+
+    left_out: data sets of the plan that are not among them, with the reason. incomplete: those that are, although more is to come.
+    """
 
     sources: list[Source]
     digest: str
     left_out: dict[str, str] = field(default_factory=dict)
-    out_of_date: dict[str, str] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
 
     @property
     def model(self) -> dict[str, Any]:
@@ -43,28 +48,41 @@ class MergeRequest:
 def gather(ctx: StepContext) -> MergeRequest:
     """Look at the records of every data set of the plan.
 
-    Raises PermanentError where some are missing or older than their journal, unless the plan allows a partial merge (then the missing
-    are left out, the older ones are used, and the manifest says so); always where none is left or two do not fit together.
+    Raises PermanentError where some are missing, older than their journal, or of a data set that is not finished, unless the plan allows
+    a partial merge (then the missing are left out, the others are used, and the manifest says so); always where none is left or two do
+    not fit together.
     """
     sources: list[Source] = []
     left_out: dict[str, str] = {}
-    out_of_date: dict[str, str] = {}
+    incomplete: dict[str, str] = {}
     for name in sorted(ctx.plan.names):
         meta = read_meta(ctx.folder, name)
         if meta is None:
             left_out[name] = "it has no records; tokenize it first"
             continue
-        if not _is_current(ctx, meta):
-            out_of_date[name] = "its prompts, responses or quality policies have changed since; tokenize it again"
+        fault = _fault(ctx, meta)
+        if fault:
+            incomplete[name] = fault
         sources.append(Source(ctx.folder.records(name), meta))
-    faults = left_out | out_of_date
+    faults = left_out | incomplete
     if faults and not ctx.plan.merge_partial:
         listed = "; ".join(f"{name}: {why}" for name, why in sorted(faults.items()))
         raise PermanentError(f"merge: not all data sets are ready: {listed} (or allow it with merge_partial)")
     if not sources:
         raise PermanentError(f"merge: none of {', '.join(ctx.plan.names)} has records; tokenize them first")
     _check_same_model(sources)
-    return MergeRequest(sources, _digest(ctx.plan, sources, faults), left_out, out_of_date)
+    return MergeRequest(sources, _digest(ctx.plan, sources, faults), left_out, incomplete)
+
+
+def _fault(ctx: StepContext, meta: RecordsMeta) -> str | None:
+    """What these records lack, or None."""
+    if not _is_current(ctx, meta):
+        return "its prompts, responses or quality policies have changed since; tokenize it again"
+    dataset = ctx.plan.dataset(meta.dataset)
+    index = scan(ctx.folder.journal(meta.dataset))
+    if outcome_on_disk(ctx.folder, dataset, index) is None:
+        return f"it has {index.completion_tokens:,} of its {dataset.budget_tokens:,} tokens; generate the rest first"
+    return None
 
 
 def _is_current(ctx: StepContext, meta: RecordsMeta) -> bool:

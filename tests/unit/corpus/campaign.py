@@ -143,8 +143,9 @@ def with_ids(response: Response, input_ids: list[int], turn: int) -> Response:
 
 
 def make_campaign(root: Path, *names: str, **changes: Any) -> Campaign:
-    """A campaign of the named data sets on the test tokenizer, without files."""
-    return Campaign(root, make_plan(*map(make_dataset, names), profile={"model_path": str(tokenizer_folder())}, **changes))
+    """A campaign of the named data sets on the test tokenizer, without files. A handful of responses reaches its budgets."""
+    datasets = [make_dataset(name, budget_tokens=200) for name in names]
+    return Campaign(root, make_plan(*datasets, profile={"model_path": str(tokenizer_folder())}, **changes))
 
 
 def two_datasets(root: Path, **changes: Any) -> Campaign:

@@ -18,8 +18,8 @@ from tests.unit.corpus.campaign import END, TOKENIZER, Campaign, answer, make_pr
 def card(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Of a corpus with a contested licence, drops, cut answers and a mapping."""
     plan = make_plan(
-        make_dataset("alpha"),
-        make_dataset("beta", licence="contested", licence_contested=True),
+        make_dataset("alpha", budget_tokens=200),
+        make_dataset("beta", budget_tokens=200, licence="contested", licence_contested=True),
         profile={"model_path": str(tokenizer_folder())},
         description="Two data sets for a test.",
         corpus={"draft_vocab_size": 100, "held_out_fraction": 0.1},

@@ -18,6 +18,7 @@ from draftmill.corpus.verify import verify
 from draftmill.errors import PermanentError, StoppedError, TemporaryError
 from draftmill.files import FileLock
 from draftmill.generation.response import Response
+from draftmill.generation.summary import write_summary
 from draftmill.prompts.prompt import Prompt, content_id
 from draftmill.prompts.split import is_held_out
 from tests.unit.corpus.campaign import Campaign, answer, make_campaign, make_prompts, two_datasets, with_ids
@@ -220,6 +221,16 @@ def test_records_that_are_missing_or_old_stop_the_merge(tmp_path: Path) -> None:
     assert not campaign.folder.corpus.exists()
 
 
+def test_a_data_set_below_its_budget_stops_the_merge_unless_its_prompts_are_used_up(tmp_path: Path) -> None:
+    campaign = two_datasets(tmp_path)
+    datasets = [dataset.model_dump() | {"budget_tokens": 2700} for dataset in campaign.plan.datasets]
+    campaign.change(datasets=datasets)
+    with pytest.raises(PermanentError, match=r"beta: it has 2,489 of its 2,700 tokens; generate the rest first \(or"):
+        all_steps(campaign)
+    write_summary(campaign.folder, campaign.plan.dataset("beta"), {"outcome": "exhausted", "responses": 30})
+    assert run(campaign)["datasets"] == {"alpha": 40, "beta": 30}
+
+
 def test_a_partial_merge_says_what_it_lacks(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path, "alpha", "beta", "gamma", merge_partial=True)
     for name in ("alpha", "beta"):
@@ -228,7 +239,7 @@ def test_a_partial_merge_says_what_it_lacks(tmp_path: Path) -> None:
     campaign.fill("beta", 30, 25)
     assert run(campaign)["datasets"] == {"alpha": 20, "beta": 20}
     assert manifest(campaign)["left_out"].keys() == {"gamma"}
-    assert manifest(campaign)["out_of_date"].keys() == {"beta"}
+    assert manifest(campaign)["incomplete"].keys() == {"beta"}
     assert "This is a partial corpus" in (campaign.folder.corpus / "README.md").read_text()
 
 
