@@ -25,7 +25,8 @@ def load_decoder(ctx: StepContext, tokenizer_hash: str) -> Decode:
     tokenizer: Any = load_tokenizer(request).tokenizer
 
     def decode(ids: Sequence[int]) -> str:
-        text: str = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        # Without options: special tokens are written out by default, and Kimi's tokenizer takes its slow way when it is given any.
+        text: str = tokenizer.decode(ids)
         return text
 
     return decode

@@ -44,7 +44,7 @@ def witness(sha256: str) -> bytes:
     return f"{sha256}  manifest.json\n".encode()
 
 
-def build_manifest(ctx: StepContext, request: MergeRequest, table: pd.DataFrame, exports: Exports, parent: Path | None) -> dict[str, Any]:
+def build_manifest(ctx: StepContext, request: MergeRequest, table: pd.DataFrame, exports: Exports, parent: str | None) -> dict[str, Any]:
     """Everything but the files, which `write_manifest` adds."""
     plan = ctx.plan
     return {
@@ -53,7 +53,7 @@ def build_manifest(ctx: StepContext, request: MergeRequest, table: pd.DataFrame,
         "description": plan.description,
         "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "request": request.digest,
-        "parent": sha256_file(manifest_path(parent)) if parent else None,
+        "parent": parent,
         "draftmill": {"version": draftmill.__version__, "code_hash": code_hash()},
         "model": {
             "name": plan.server.profile.model_path,

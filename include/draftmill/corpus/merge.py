@@ -49,7 +49,8 @@ def run(ctx: StepContext) -> dict[str, Any]:
             ctx.progress(f"nothing changed: the corpus of {manifest['totals']['rows']} rows is kept", done=manifest["totals"]["rows"])
             return _result(ctx, manifest, reused=True)
         with versions.building() as folder:
-            manifest = Merge(ctx, request, folder).build(parent=current)
+            manifest = Merge(ctx, request, folder).build(parent=manifest["sha256"] if manifest else None)
+            ctx.progress(f"{manifest['totals']['rows']} rows, {manifest['totals']['held_out_rows']} held out; making them durable")
             versions.publish(folder, manifest["sha256"])
         return _result(ctx, manifest, reused=False)
 
@@ -73,8 +74,8 @@ class Merge:
             self.ctx.progress(f"the card has no sample rows: {error}")
             return None
 
-    def build(self, parent: Path | None) -> dict[str, Any]:
-        """Select, write, describe. Returns the manifest with its own hash added."""
+    def build(self, parent: str | None) -> dict[str, Any]:
+        """Select, write, describe. `parent`: hash of the manifest that this one replaces. Returns the manifest with its own hash added."""
         table = self._select()
         self._write(table, TRAIN)
         if (table["fate"] == HELD_OUT).any():
@@ -109,7 +110,7 @@ class Merge:
                     self.ctx.progress(f"{FATES[fate]}: {done} of {total} rows written", done=done, total=total)
 
     def _rows(self, chosen: pd.DataFrame) -> Iterator[Row]:
-        places = zip(*(chosen[name].tolist() for name in ("source", "head_offset", "head_size", "first_id")), strict=True)
+        places = zip(*(chosen[name] for name in ("source", "head_offset", "head_size", "first_id")), strict=True)
         with contextlib.ExitStack() as stack:
             readers = [stack.enter_context(RecordsReader(source.path)) for source in self.request.sources]
             for source, head_offset, head_size, first_id in places:

@@ -55,7 +55,8 @@ class Tally:
         return [{"sampling": orjson.loads(text), "rows": rows} for text, rows in self.samplings.most_common()]
 
 
-def _shares(counts: Mapping[str, int], rows: int) -> str:
+def shares(counts: Mapping[str, int], rows: int) -> str:
+    """Counts for people, the largest first: `truncated 7 (35.0%), empty 1 (5.0%)`."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {count} ({count / rows:.1%})" for name, count in ranked)
 
@@ -70,17 +71,17 @@ def tally_warnings(dataset: str, tally: Tally, flagged: Mapping[str, int], polic
         raise PermanentError(f"{dataset}: the journal has no response; generate it first")
     if not tally.rows_kept:
         raise PermanentError(
-            f"{dataset}: all {rows} responses were dropped: {_shares(tally.dropped, rows)}; see the campaign's quality policies"
+            f"{dataset}: all {rows} responses were dropped: {shares(tally.dropped, rows)}; see the campaign's quality policies"
         )
     if dropped / rows > policy.fail_dropped_fraction:
         raise PermanentError(
             f"{dataset}: {dropped} of {rows} responses were dropped, more than the {policy.fail_dropped_fraction:.0%} that "
-            f"quality.fail_dropped_fraction allows: {_shares(tally.dropped, rows)}"
+            f"quality.fail_dropped_fraction allows: {shares(tally.dropped, rows)}"
         )
     warnings = []
     if dropped / rows > policy.warn_dropped_fraction:
-        warnings.append(f"{dropped} of {rows} responses were dropped: {_shares(tally.dropped, rows)}")
+        warnings.append(f"{dropped} of {rows} responses were dropped: {shares(tally.dropped, rows)}")
     often = {name: count for name, count in flagged.items() if count / rows > policy.warn_dropped_fraction}
     if often:
-        warnings.append(f"of {rows} responses, doubtful ones are frequent: {_shares(often, rows)}")
+        warnings.append(f"of {rows} responses, doubtful ones are frequent: {shares(often, rows)}")
     return warnings

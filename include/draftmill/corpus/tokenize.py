@@ -22,7 +22,7 @@ from draftmill.corpus.quality.doubts import Quality, Test, standard_tests
 from draftmill.corpus.record import Row
 from draftmill.corpus.records import RecordsWriter, remove_unfinished
 from draftmill.corpus.records_meta import SCHEMA, FileMark, JournalMark, RecordsMeta, is_whole, only_one, read_meta
-from draftmill.corpus.tally import Tally, tally_warnings
+from draftmill.corpus.tally import Tally, shares, tally_warnings
 from draftmill.errors import DraftmillError, PermanentError
 from draftmill.files import write_json
 from draftmill.generation.journal import read_responses
@@ -56,6 +56,8 @@ def run(ctx: StepContext) -> dict[str, Any]:
             return _result(known, path)
         meta = Tokenization(ctx, prompts, request, mark, known).build(path)
         write_json(ctx.folder.records_meta(dataset), meta.model_dump())
+        losses = f"dropped: {shares(meta.dropped, meta.rows_in)}" if meta.dropped else "none dropped"
+        ctx.progress(f"{dataset}: {meta.rows_kept} of {meta.rows_in} responses kept, {losses}", done=meta.rows_in, tokens=meta.loss_tokens)
         return _result(meta, path)
 
 

@@ -126,10 +126,11 @@ def test_more_responses_make_a_new_version_that_names_its_parent(tmp_path: Path)
     )
 
 
-def test_a_damaged_corpus_is_made_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["train.jsonl", "manifest.json", "manifest.json.sha256"])
+def test_a_damaged_corpus_is_made_again(tmp_path: Path, name: str) -> None:
     campaign = two_datasets(tmp_path)
     all_steps(campaign)
-    path = campaign.folder.corpus / "train.jsonl"
+    path = campaign.folder.corpus / name
     path.write_bytes(path.read_bytes()[:-1])
     assert run(campaign)["reused"] is False
     assert verify(campaign.folder.corpus).faults == []
