@@ -5,7 +5,6 @@ Only the API server listens, on the loopback. The demo's user has a generated pa
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
 import socket
@@ -19,7 +18,7 @@ import orjson
 import requests
 
 from demo.processes import Background
-from demo.ssh_host import LOOPBACK, Keys, write_private
+from demo.ssh_host import LOOPBACK, Keys, user_name, write_private
 from demo.state import CAMPAIGN, ROOT, Demo, sglang_python
 from draftmill.files import read_json, write_json
 
@@ -66,7 +65,7 @@ def connection(demo: Demo) -> str:
         "conn_type": "ssh",
         "host": LOOPBACK,
         "port": int(keys.port_file.read_text()),
-        "login": getpass.getuser(),
+        "login": user_name(),
         "extra": {
             "key_file": str(keys.client),
             "host_key": keys.host_public(),
@@ -155,6 +154,9 @@ class AirflowService:
 
     def _migrate(self, environ: dict[str, str]) -> None:
         self.demo.airflow.mkdir(parents=True, exist_ok=True)
+        if not (self.demo.airflow / "started_with.json").exists():
+            # A first migration that was interrupted leaves half a database, which a second one cannot continue.
+            (self.demo.airflow / "airflow.db").unlink(missing_ok=True)
         passwords = orjson.dumps({USER: self.demo.secret("password")})
         write_private(self.demo.airflow / "passwords.json", passwords)
         log = self.background.log("db-migrate")

@@ -6,6 +6,7 @@ python -m demo.run stop       stop everything and check that nothing is left
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
@@ -20,7 +21,7 @@ from demo.api import DAG, ENDED, Api, ApiError
 from demo.processes import Background, stop_leftovers
 from demo.ssh_host import Keys
 from demo.state import CAMPAIGN, ROOT, Demo, sglang_python
-from draftmill.files import read_json, write_json
+from draftmill.files import FileLock, read_json, write_json
 from draftmill.jobs.detached import DetachedProcess
 
 SSH_HOST = "ssh-host"
@@ -28,6 +29,7 @@ RUN_S = 1800
 STARTED_S = 30
 LOG_LINES = 25
 EVERY_S = 15
+_HELD: list[FileLock] = []
 
 
 class Notice:
@@ -79,22 +81,13 @@ def start_host(demo: Demo) -> None:
 def start(demo: Demo) -> int:
     """The whole demo. Returns the exit code."""
     notice = Notice()
-    demo.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    demo.home.mkdir(parents=True, exist_ok=True)
-    sglang_python()
-    print("Putting samples, model and configuration on the host", flush=True)
-    host_files.write_samples(demo)
-    host_files.write_config(demo)
-    host_files.make_model(demo)
-    start_host(demo)
+    take_place(demo)
+    prepare_host(demo)
     service = AirflowService(demo)
-    notice("starting Airflow")
-    service.start()
-    service.wait_healthy(notice)
-    api = Api(service.address, USER, demo.secret("password"))
-    wait_for_dag(api, notice)
+    api = bring_up(demo, service, notice)
     run_id, before = begin_run(demo, api)
-    notice.done(f"Run {run_id} of {DAG}: watch it at {service.address} (user {USER}, password {demo.secret('password')})")
+    login = f"user {USER}, password {demo.secret('password')}"
+    notice.done(f"Run {run_id} of {DAG}: watch it at {service.address} ({login})")
     state = watch(demo, api, run_id, notice)
     notice.done()
     if state != "success":
@@ -102,8 +95,40 @@ def start(demo: Demo) -> int:
         print(f"\nThe run ended as {state}. Airflow is still there to look at; `make demo` goes on from here, `make demo-stop` ends it.")
         return 1
     finish(demo, api, run_id, before)
-    print(f"UI:      {service.address}  (user {USER}, password {demo.secret('password')}); `make demo-stop` ends it")
+    print(f"UI:      {service.address}  ({login}); `make demo-stop` ends it")
     return 0
+
+
+def take_place(demo: Demo) -> None:
+    """Make the demo's folder and be the only driver in it, until this process ends. Exits with the reason where that cannot be."""
+    odd = re.findall(r"[^\w.+@/-]", f"{demo.root}{sglang_python()}", re.ASCII)
+    if odd:
+        sys.exit(f"The path {demo.root} holds {odd[0]!r}, which a host's paths must not; put the repository under a plain name.")
+    demo.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # The lock is held by an open file, so it must not be collected before this process ends.
+    _HELD.append(FileLock(demo.root / "driver.lock"))
+    if not _HELD[-1].acquire():
+        sys.exit("Another `make demo` is at work here; wait for it, or leave it with Ctrl-C in its terminal.")
+
+
+def prepare_host(demo: Demo) -> None:
+    """Put on the host what it needs, and start it."""
+    print("Putting samples, model and configuration on the host", flush=True)
+    demo.home.mkdir(parents=True, exist_ok=True)
+    host_files.write_samples(demo)
+    host_files.write_config(demo)
+    host_files.make_model(demo)
+    start_host(demo)
+
+
+def bring_up(demo: Demo, service: AirflowService, notice: Notice) -> Api:
+    """Start Airflow and wait until it is healthy and knows the DAG."""
+    notice("starting Airflow")
+    service.start()
+    service.wait_healthy(notice)
+    api = Api(service.address, USER, demo.secret("password"))
+    wait_for_dag(api, notice)
+    return api
 
 
 def wait_for_dag(api: Api, notice: Notice) -> None:

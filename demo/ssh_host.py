@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import getpass
 import logging
 import os
 import pwd
@@ -84,18 +83,29 @@ class OneUser(asyncssh.SSHServer):
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         """Whether this user may log in with this key."""
-        return username == getpass.getuser() and key.public_data == self._client_key.public_data
+        return username == user_name() and key.public_data == self._client_key.public_data
+
+
+def user_name() -> str:
+    """Who runs this process, whatever the environment says; the number where the account has no name, as in some containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def login_shell() -> str:
     """The user's login shell; /bin/sh where the account has none that runs commands, as in many containers."""
-    shell = pwd.getpwuid(os.getuid()).pw_shell
+    try:
+        shell = pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        shell = ""
     return shell if shell and os.access(shell, os.X_OK) and Path(shell).name not in ("nologin", "false") else "/bin/sh"
 
 
 def command_environment(home: Path) -> dict[str, str]:
     """What a command finds in its environment: what sshd sets, and which demo it belongs to."""
-    user = getpass.getuser()
+    user = user_name()
     environment = {"HOME": str(home), "USER": user, "LOGNAME": user, "SHELL": login_shell(), "PATH": "/usr/local/bin:/usr/bin:/bin"}
     mark = os.environ.get("DRAFTMILL_DEMO_MARK")
     return environment | ({"DRAFTMILL_DEMO_MARK": mark} if mark else {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import getpass
 import os
 import signal
 import stat
@@ -17,7 +16,7 @@ import asyncssh
 import paramiko
 import psutil
 import pytest
-from demo.ssh_host import LOOPBACK, Keys, serve
+from demo.ssh_host import LOOPBACK, Keys, serve, user_name
 
 
 @contextlib.asynccontextmanager
@@ -42,7 +41,7 @@ async def running(folder: Path) -> AsyncIterator[tuple[Keys, int]]:
 async def connected(folder: Path, **options: Any) -> AsyncIterator[asyncssh.SSHClientConnection]:
     async with running(folder) as (keys, port):
         known = asyncssh.import_known_hosts(f"[{LOOPBACK}]:{port} {keys.host_public()}\n")
-        settings = {"username": getpass.getuser(), "client_keys": [str(keys.client)], "known_hosts": known, "config": None, **options}
+        settings = {"username": user_name(), "client_keys": [str(keys.client)], "known_hosts": known, "config": None, **options}
         async with asyncssh.connect(LOOPBACK, port, **settings) as connection:
             yield connection
 
@@ -66,7 +65,7 @@ async def test_a_command_runs_at_home_in_a_clean_environment(tmp_path: Path, mon
     monkeypatch.setenv("LEAK", "from the demo's own environment")
     async with connected(tmp_path) as connection:
         outcome = await connection.run('pwd; echo "$HOME"; echo "[$LEAK]"; echo "$USER"', check=True)
-    assert str(outcome.stdout).splitlines() == [str(tmp_path / "home"), str(tmp_path / "home"), "[]", getpass.getuser()]
+    assert str(outcome.stdout).splitlines() == [str(tmp_path / "home"), str(tmp_path / "home"), "[]", user_name()]
 
 
 async def test_much_output_arrives_whole(tmp_path: Path) -> None:
@@ -95,7 +94,7 @@ async def test_a_running_command_survives_a_client_that_leaves(tmp_path: Path) -
     async with running(tmp_path) as (keys, port):
         known = asyncssh.import_known_hosts(f"[{LOOPBACK}]:{port} {keys.host_public()}\n")
         connection = await asyncssh.connect(
-            LOOPBACK, port, username=getpass.getuser(), client_keys=[str(keys.client)], known_hosts=known, config=None
+            LOOPBACK, port, username=user_name(), client_keys=[str(keys.client)], known_hosts=known, config=None
         )
         process = await connection.create_process(f"echo begun; read line; echo a line nobody reads; touch {mark}")
         assert (await process.stdout.readline()).strip() == "begun"
@@ -136,7 +135,7 @@ def _copy_and_show(keys: Keys, port: int, home: Path) -> str:
     kind, key = keys.host_public().split()
     client.get_host_keys().add(f"[{LOOPBACK}]:{port}", kind, paramiko.Ed25519Key(data=base64.b64decode(key)))
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
-    client.connect(LOOPBACK, port, username=getpass.getuser(), key_filename=str(keys.client), look_for_keys=False, allow_agent=False)
+    client.connect(LOOPBACK, port, username=user_name(), key_filename=str(keys.client), look_for_keys=False, allow_agent=False)
     try:
         with client.open_sftp() as sftp, sftp.open(str(home / "a.txt"), "w") as stream:
             stream.write("carried over\n")
