@@ -29,7 +29,6 @@ RUN_S = 1800
 STARTED_S = 30
 LOG_LINES = 25
 EVERY_S = 15
-_HELD: list[FileLock] = []
 
 
 class Notice:
@@ -105,9 +104,7 @@ def take_place(demo: Demo) -> None:
     if odd:
         sys.exit(f"The path {demo.root} holds {odd[0]!r}, which a host's paths must not; put the repository under a plain name.")
     demo.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # The lock is held by an open file, so it must not be collected before this process ends.
-    _HELD.append(FileLock(demo.root / "driver.lock"))
-    if not _HELD[-1].acquire():
+    if not FileLock(demo.root / "driver.lock").acquire():  # never released: the kernel does it when this process ends
         sys.exit("Another `make demo` is at work here; wait for it, or leave it with Ctrl-C in its terminal.")
 
 
