@@ -135,7 +135,8 @@ class Preparation:
             except TooFew:
                 keep = None if keep is None else keep * 4
                 rows = self._scan(workers, work, own, keep)
-        about = {"request": request, **about, "sources": [source.about for source in own.located], "not_compared": missing}
+        sources = [{**source.about, "rows_read": read} for source, read in zip(own.located, rows.rows_by_source, strict=True)]
+        about = {"request": request, **about, "sources": sources, "not_compared": missing}
         return self._finish(rows.counts, tally, left, about)
 
     def _scan(self, workers: Workers, work: Path, dataset: _DataSet, keep: int | None) -> SortedRows:

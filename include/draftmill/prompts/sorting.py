@@ -28,8 +28,9 @@ def known_size(located: list[Located]) -> int:
 class SortedRows:
     """A scanned data set. `complete`: every usable row is among the candidates, not only those that come first."""
 
-    def __init__(self, folder: Path, buckets: int, counts: ScanCounts) -> None:
+    def __init__(self, folder: Path, buckets: int, counts: ScanCounts, rows_by_source: list[int]) -> None:
         self._folder, self._buckets = folder, buckets
+        self.rows_by_source = rows_by_source
         self.counts = counts
         self.complete = counts.threshold is None
 
@@ -65,7 +66,10 @@ def scan_all(
     parts = workers.run(functools.partial(units_of, index, source) for index, source in enumerate(located))
     units = [unit for part in parts for unit in part]
     counts = ScanCounts()
-    for done, part in enumerate(workers.run(functools.partial(scan_unit, request, unit) for unit in units), 1):
+    by_source = [0] * len(located)
+    results = workers.run(functools.partial(scan_unit, request, unit) for unit in units)
+    for done, (unit, part) in enumerate(zip(units, results, strict=True), 1):
         counts.add(part)
+        by_source[unit.source] += part.rows_read
         report(done, len(units), counts)
-    return SortedRows(folder, buckets, counts)
+    return SortedRows(folder, buckets, counts, by_source)

@@ -112,7 +112,11 @@ class LoadedTokenizer:
 
 def load_tokenizer(request: TokenizerRequest) -> LoadedTokenizer:
     """Load and check. PermanentError says what does not fit: class, template, tokens of `round_trip`, vocabulary."""
-    tokenizer = _load(request)
+    tokenizer = load_raw(request.folder, trust_remote_code=request.trust_remote_code)
+    if not tokenizer.chat_template and type(tokenizer).__module__.startswith("transformers."):
+        raise PermanentError(
+            f"tokenizer at {request.folder} has no chat template; use the instruction-tuned model, or add chat_template.jinja"
+        )
     config = _config(Path(request.folder))
     _check_class(tokenizer, request.tokenizer_class, request.folder)
     for token in request.round_trip:
@@ -129,30 +133,26 @@ def load_tokenizer(request: TokenizerRequest) -> LoadedTokenizer:
     )
 
 
-def _load(request: TokenizerRequest) -> Any:
+def load_raw(folder: str, *, trust_remote_code: bool) -> Any:
+    """The tokenizer in a model's folder, not checked against the model. PermanentError where it cannot be loaded."""
     # Nothing here needs a deep-learning library, so there is nothing to advise.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(request.folder, trust_remote_code=request.trust_remote_code)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except ImportError as error:
         if sys.modules.get("torch", error) is None:
             # A worker hides torch; the model's own tokenizer code wants it after all.
             del sys.modules["torch"]
-            return _load(request)
-        raise PermanentError(f"tokenizer at {request.folder} needs a package that is not installed: {_one_line(error)}") from None
+            return load_raw(folder, trust_remote_code=trust_remote_code)
+        raise PermanentError(f"tokenizer at {folder} needs a package that is not installed: {_one_line(error)}") from None
     except (OSError, ValueError, KeyError) as error:
         if "trust_remote_code" in str(error):
             raise PermanentError(
-                f"tokenizer at {request.folder} comes with code of its own; look at it, then set trust_remote_code in the server profile"
+                f"tokenizer at {folder} comes with code of its own; look at it, then set trust_remote_code in the server profile"
             ) from None
-        raise PermanentError(f"tokenizer at {request.folder} cannot be loaded: {_one_line(error)}") from None
-    if not tokenizer.chat_template and type(tokenizer).__module__.startswith("transformers."):
-        raise PermanentError(
-            f"tokenizer at {request.folder} has no chat template; use the instruction-tuned model, or add chat_template.jinja"
-        )
-    return tokenizer
+        raise PermanentError(f"tokenizer at {folder} cannot be loaded: {_one_line(error)}") from None
 
 
 def _one_line(error: Exception) -> str:
@@ -215,6 +215,7 @@ def _about(tokenizer: Any, request: TokenizerRequest, vocab_size: int, context_l
         "special_token_ids": sorted(set(control_tokens(tokenizer).values())),
         "think_ids": think,
         "model_path": request.folder,
+        "trust_remote_code": request.trust_remote_code,
     }
 
 

@@ -50,9 +50,10 @@ class Adapter:
     def check_columns(self, found: list[str], where: str) -> None:
         """PermanentError where `found`, the columns of `where`, hold no conversation of this schema."""
         if not any(name in found for name in self.mappings):
+            further = f" (and may use {', '.join(self.optional)})" if self.optional else ""
             raise PermanentError(
-                f"{where}: adapter {self.name} expects one of the columns {', '.join(self.mappings)}"
-                f"{' (and may use ' + ', '.join(self.optional) + ')' if self.optional else ''}, but found {', '.join(sorted(found)) or 'none'}; "
+                f"{where}: adapter {self.name} expects one of the columns {', '.join(self.mappings)}{further}, "
+                f"but found {', '.join(sorted(found)) or 'none'}; "
                 "choose another adapter, or name the columns with adapter generic (docs/add-a-dataset.md)"
             )
 
