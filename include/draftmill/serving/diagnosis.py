@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 from draftmill.serving.ending import Ending
 from draftmill.serving.folder import Kind
-from draftmill.serving.logtext import LogText, parse_log, read_log
+from draftmill.serving.logtext import LogText, kv_capacity_in, parse_log, read_log
 from draftmill.serving.rules import ECHO_EXCEPTION, KILLED, RULES, TERMINATED, Rule
 
 _LONGEST = 300
@@ -51,7 +50,7 @@ def diagnose_text(text: str, ending: Ending | None = None) -> Diagnosis:
         or _killed(log, ending)
         or _by_exception(log)
         or _by_rules(log, echoes=True)
-        or (_small_cache(log) if ending is None else None)
+        or (_small_cache(text) if ending is None else None)
         or _by_ending(log, ending)
     )
 
@@ -126,11 +125,11 @@ def _by_exception(log: LogText) -> Diagnosis | None:
     return Diagnosis("exception", sentence, "the server log has the whole traceback", "temporary")
 
 
-def _small_cache(log: LogText) -> Diagnosis | None:
-    sizes = [int(size) for line in log.lines for size in re.findall(r"max_total_num_tokens=(\d+)", line)]
-    if not sizes or sizes[-1] >= _USUAL_ANSWER:
+def _small_cache(text: str) -> Diagnosis | None:
+    size = kv_capacity_in(text)
+    if size is None or size >= _USUAL_ANSWER:
         return None
-    return _seen(Ending("too_small", f"its KV cache holds {sizes[-1]:,} tokens, less than one long answer"))
+    return _seen(Ending("too_small", f"its KV cache holds {size:,} tokens, less than one long answer"))
 
 
 def _by_ending(log: LogText, ending: Ending | None) -> Diagnosis:

@@ -13,9 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import orjson
 
 from draftmill.errors import DraftmillError, PermanentError, StoppedError, TemporaryError
 from draftmill.files import FileLock, atomic_writer
@@ -23,7 +20,7 @@ from draftmill.jobs.detached import DetachedProcess, code_root
 from draftmill.layout import Workspace
 from draftmill.serving.endpoint import Endpoint, ServerGone
 from draftmill.serving.folder import ServerFolder, ServerState, read_state, request_digest, write_request
-from draftmill.serving.leases import LeaseFile, held_leases
+from draftmill.serving.leases import LeaseFile, LeaseNote, held_leases
 from draftmill.serving.stopping import stop_server, supervisor_process
 from draftmill.spec.server import NamedServer
 
@@ -96,7 +93,7 @@ class Host:
             with self.admission():
                 if self._joined():
                     return
-            others = ", ".join(str(note) for note in held_leases(self.folder.leases, self._own_path()))
+            others = ", ".join(str(note) for note in self._rivals())
             if time.monotonic() > deadline:
                 raise TemporaryError(
                     f"server {self.server.name}: the host's server runs another profile for {others}; retry when they are done"
@@ -104,16 +101,18 @@ class Host:
             self.tell(f"waiting for the host's server: {others} uses it with another profile")
             self.pause()
 
-    def _own_path(self) -> Path | None:
-        return self.lease.path if self.lease else None
+    def _rivals(self) -> list[LeaseNote]:
+        """Who needs the server with another profile, whether it runs at this moment or is being brought back."""
+        own = self.lease.path if self.lease else None
+        return [note for note in held_leases(self.folder.leases, own) if note.request != self.digest]
 
     def _joined(self) -> bool:
         process = supervisor_process(self.workspace)
         while process.alive() and self._leaving():
             self.pause()
+        if self._rivals():
+            return False
         if process.alive() and self._running_digest(process) != self.digest:
-            if held_leases(self.folder.leases, self._own_path()):
-                return False
             self.tell("draining the server of another profile, which nobody uses")
             stop_server(self.workspace)
         self._take()
@@ -221,9 +220,11 @@ class LeasedServer:
     async def report_wedged(self, incarnation: int, why: str) -> None:
         """See ServerSource."""
         path = self.host.folder.wedged(incarnation)
-        if not path.exists():
-            with atomic_writer(path) as stream:
-                stream.write(orjson.dumps({"owner": self.host.owner, "why": why, "at": time.time()}))
+        # On a full disk nothing can be reported, and the supervisor has its own look at moving tokens.
+        with contextlib.suppress(OSError):
+            if not path.exists():
+                with atomic_writer(path) as stream:
+                    stream.write(f"{self.host.owner}: {why}".encode())
 
 
 def _silent(message: str) -> None:

@@ -73,6 +73,12 @@ def clean_line(line: str) -> str | None:
     return None if _NOISE.search(text) else text
 
 
+def kv_capacity_in(text: str) -> int | None:
+    """Tokens of KV cache as the scheduler logged them at its start; None where it did not."""
+    sizes = re.findall(r"max_total_num_tokens=(\d+)", text)
+    return int(sizes[-1]) if sizes else None
+
+
 def read_log(path: Path) -> str:
     """The beginning and the end of a log: the decode log of days is not read whole. Empty where there is none."""
     try:

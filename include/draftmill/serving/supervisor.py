@@ -28,10 +28,10 @@ from draftmill.serving.gpu import used_by_index
 from draftmill.serving.ground import check_ground, end_leftovers
 from draftmill.serving.launch import Launch, drop_old_logs
 from draftmill.serving.leases import held_leases
+from draftmill.serving.logtext import kv_capacity_in, read_log
 from draftmill.serving.model import Model, find_model
 from draftmill.serving.ports import free_port
 from draftmill.serving.probe import Facts, Probe
-from draftmill.serving.processes import name_processes
 from draftmill.serving.readiness import Await, Readiness
 from draftmill.serving.redact import redact
 from draftmill.serving.restarts import RestartPolicy
@@ -72,7 +72,6 @@ class Supervisor:
                     "supervisor_pid": os.getpid(),
                     "restarts": 0,
                     "ready_at": None,
-                    "last": None,
                 }
             ),
         )
@@ -108,7 +107,7 @@ class Supervisor:
         while True:
             ending, launch, loaded = self._incarnation()
             diagnosis = None if ending.orderly else diagnose(launch.log, ending)
-            self._end(launch, drain_s=self._profile.drain_s if loaded and ending.orderly else 0.0)
+            self._end(launch, drain_s=self._profile.drain_s if loaded and ending.orderly else 0.0, why=diagnosis)
             if diagnosis is None:
                 self._keeper.write(state="stopped", message=ending.why)
                 return ExitCode.DONE
@@ -185,7 +184,7 @@ class Supervisor:
 
     def _become_ready(self, facts: Facts, model: Model, launch: Launch) -> Ending | None:
         """Write down what came up; an ending where it is of no use."""
-        capacity, needed = facts.kv_capacity_tokens, self._profile.min_kv_tokens
+        capacity, needed = facts.kv_capacity_tokens or kv_capacity_in(read_log(launch.log)), self._profile.min_kv_tokens
         self._keeper.write(
             model_path=facts.model_path,
             served_model_name=facts.served_model_name,
@@ -231,19 +230,19 @@ class Supervisor:
             return None
         return Ending("idle", f"nobody needed it for {self._profile.idle_stop_s:.0f} s")
 
-    def _end(self, launch: Launch, *, drain_s: float) -> None:
-        """End the launch and verify it. TemporaryError names what survived."""
+    def _end(self, launch: Launch, *, drain_s: float, why: Diagnosis | None = None) -> None:
+        """End the launch and verify it. TemporaryError names what survived, after `why` it came to its end."""
         started = time.monotonic()
 
         def waiting(left: list[ProcessStat]) -> None:
             self._keeper.tell(f"waiting for {len(left)} processes to finish, {time.monotonic() - started:.0f} s")
 
         self._keeper.write(state="stopping", processes=launch.members.records())
-        survivors = launch.end(max(drain_s, _STOP_WHILE_LOADING_S if self._stop else 0.0), waiting)
-        if survivors:
-            names = name_processes(stat.pid for stat in survivors)
-            raise TemporaryError(f"processes of the server survived SIGKILL: {names}; the host has to be looked at")
-        verify_gone(self._state, self._folder)
+        launch.end(max(drain_s, _STOP_WHILE_LOADING_S if self._stop else 0.0), waiting)
+        try:
+            verify_gone(self._state, self._folder)
+        except TemporaryError as error:
+            raise TemporaryError(f"{why.sentence}; after that, {error}" if why else str(error)) from None
         self._keeper.write(processes=[])
 
     def _waited(self, wait_s: float) -> bool:

@@ -1,9 +1,10 @@
 """Watching a ready server: is its process there, do tokens move, does anybody need it, does anybody want it gone.
 
 Movement of tokens is the measure, not /health: a slow health reply under load is not death, and a server that answers health and
-generates nothing is. Movement is a batch line in the log or a counter that changed. Where nothing has moved for the profile's
-`silent_s` while somebody holds a lease, one real token is asked for; only when that does not come and still nothing moves, the server
-is wedged. So an idle server is never restarted, and a holder that waits in vain is never left alone.
+generates nothing is. Movement is a batch line in the log, a counter that changed, or a new process (kernels are compiled at their first
+use, which takes minutes). Where nothing has moved for the profile's `silent_s` while somebody holds a lease, one real token is asked for;
+only when that does not come and still nothing moves, the server is wedged. So an idle server is never restarted, and a holder that waits
+in vain is never left alone.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Watch:
         self._counted_at = 0.0
         self._counters: tuple[Any, ...] = ()
         self._children = _children(launch)
+        self._pids = {stat.pid for stat in launch.members.find()}
 
     def until_end(self, interrupted: Callable[[], Ending | None], look: Callable[[], None]) -> Ending:
         """How the server ended. `interrupted` and `look` are called at each look."""
@@ -70,10 +72,10 @@ class Watch:
             self._moved_at = now
         if now - self._counted_at > _COUNTERS_S:
             self._counted_at = now
-            self._count()
+            self._notice_movement()
         if now - self._moved_at < self._silent_s or not self._leased():
             return None
-        if self._generates(min(self._silent_s, _LONGEST_TOKEN_S)) or self._count():
+        if self._generates(min(self._silent_s, _LONGEST_TOKEN_S)) or self._notice_movement():
             self._moved_at = time.monotonic()
             return None
         return Ending("wedged", f"no token in {time.monotonic() - self._moved_at:.0f} s, although its process lives")
@@ -85,14 +87,16 @@ class Watch:
             return False
         return True
 
-    def _count(self) -> bool:
-        """Whether a counter changed since the last look."""
-        now = self._probe.counters()
-        changed = bool(now and self._counters and now != self._counters)
-        self._counters = now or self._counters
-        if changed:
+    def _notice_movement(self) -> bool:
+        """Whether a counter changed or a process came since the last look."""
+        counters = self._probe.counters()
+        pids = {stat.pid for stat in self._launch.members.find()}
+        moved = bool(counters and self._counters and counters != self._counters) or bool(pids - self._pids)
+        self._counters = counters or self._counters
+        self._pids |= pids
+        if moved:
             self._moved_at = time.monotonic()
-        return changed
+        return moved
 
 
 def _children(launch: Launch) -> list[ProcessStat]:

@@ -126,6 +126,23 @@ def test_another_profile_waits_for_the_holders_and_then_says_who_they_are(
         assert state_of(workspace).server == "other"
 
 
+def test_a_killed_supervisor_does_not_hand_the_host_to_another_profile(
+    workspace: Workspace, fake: Any, stop: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_WAIT_FOR_OTHERS_S", 0.5)
+    with hold(workspace, fake(), "one/alpha", stop) as first, hold(workspace, fake(), "one/beta", stop) as second:
+        first.wait()
+        os.kill(state_of(workspace).supervisor_pid, signal.SIGKILL)
+        with (
+            pytest.raises(TemporaryError, match="runs another profile for one/alpha"),
+            hold(workspace, fake(name="other"), "two/beta", stop),
+        ):
+            pass
+        # Those who hold leases for the same profile do not wait for each other.
+        assert second.wait(newer_than=1).incarnation == 2
+        assert first.wait(newer_than=1).incarnation == 2
+
+
 def test_the_kernel_frees_the_lease_of_a_killed_holder(workspace: Workspace, fake: Any, stop: threading.Event, tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from draftmill.serving.leases import LeaseFile\n"
