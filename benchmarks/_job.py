@@ -62,7 +62,7 @@ def _generate(workspace: Path, plan_file: Path, base_url: str) -> dict[str, Any]
 
 
 def _open(path: Path) -> dict[str, Any]:
-    import numpy  # noqa: F401, ICN001 - imported where it is needed; here before the clock starts, which measures no imports
+    import numpy  # noqa: F401 - imported where it is needed; here before the clock starts, which measures no imports
 
     from draftmill.generation.journal import Journal
 

@@ -3,7 +3,7 @@
     python -m benchmarks campaign_hours
 
 draftmill is the product's own generation code in virtual time (draftmill.simulator.campaign), with every ceiling on `auto`. All policies
-get the same answers, prompt by prompt. Hosts are simulated in parallel, one process each. See docs/performance.md for what the policies are.
+get the same answers, prompt by prompt. Hosts are simulated in parallel, one process each. docs/performance.md says what the policies are.
 """
 
 from __future__ import annotations

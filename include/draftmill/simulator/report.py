@@ -140,7 +140,8 @@ def _plot_image(plan: Plan, run: Simulated, path: Path) -> None:
         axis.set_ylabel(name)
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-    for place, (name, (began, ended)) in enumerate(run.spans.items()):
+    spans = sorted(run.spans.items(), key=lambda entry: entry[1], reverse=True)
+    for place, (name, (began, ended)) in enumerate(spans):
         axes[3].barh(place, (ended - began) / 3600, left=began / 3600, height=0.6)
         axes[3].text(began / 3600, place, f" {name}", va="center", fontsize=8)
     axes[3].set_yticks([])

@@ -146,7 +146,9 @@ def by_single_steps(profile: HostProfile, jobs: list[tuple[float, int, int]]) ->
             _, rid, prompt, answer = arrivals.pop(0)
             waiting.append([rid, prompt, answer, 0])
         prefill = 0
-        while waiting and len(running) < profile.max_running and used + waiting[0][1] + waiting[0][3] + len(running) + 1 <= profile.kv_tokens:
+        while (
+            waiting and len(running) < profile.max_running and used + waiting[0][1] + waiting[0][3] + len(running) + 1 <= profile.kv_tokens
+        ):
             entry = waiting.pop(0)
             running.append(entry)
             used += entry[1] + entry[3]
