@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import queue
 import threading
+from collections.abc import Iterator
+from itertools import groupby
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 PIECE_BYTES = 1 << 22
 WAITING_PIECES = 3
-"""At most this many pieces wait: the memory of a slow disk is bounded."""
+"""At most this many handfuls of PIECE_BYTES wait: the memory of a slow disk is bounded."""
+
+LARGE_BYTES = 1 << 18
+"""A piece of this size is written by itself; copying it together with others would cost more than the call."""
 
 
 class HashedWriter:
@@ -26,9 +31,9 @@ class HashedWriter:
         self.closed = False
         self._stream = stream
         self._digest = hashlib.sha256()
-        self._pieces: list[bytes] = []
+        self._pieces: list[Any] = []
         self._gathered = 0
-        self._queue: queue.Queue[bytes | None] = queue.Queue(WAITING_PIECES)
+        self._queue: queue.Queue[list[Any] | None] = queue.Queue(WAITING_PIECES)
         self._error: OSError | None = None
         self._thread = threading.Thread(target=self._work, name="hashed-writer", daemon=True)
 
@@ -46,15 +51,14 @@ class HashedWriter:
             raise self._error
         self.sha256 = self._digest.hexdigest()
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Take bytes; a memoryview is copied, so its buffer may be used again."""
-        piece = bytes(data)
-        self._pieces.append(piece)
-        self._gathered += len(piece)
-        self.size += len(piece)
+    def write(self, data: Any) -> int:
+        """Take bytes, or any buffer of bytes that nobody changes any more (Arrow's are such): it is not copied here."""
+        self._pieces.append(data)
+        self._gathered += len(data)
+        self.size += len(data)
         if self._gathered >= PIECE_BYTES:
             self._hand_over()
-        return len(piece)
+        return len(data)
 
     def flush(self) -> None:
         """Nothing to do: bytes become durable with the stream."""
@@ -63,15 +67,25 @@ class HashedWriter:
         if self._error is not None:
             raise self._error
         if self._pieces:
-            self._queue.put(b"".join(self._pieces))
+            self._queue.put(self._pieces)
             self._pieces, self._gathered = [], 0
 
     def _work(self) -> None:
-        while (piece := self._queue.get()) is not None:
+        while (pieces := self._queue.get()) is not None:
             if self._error is not None:
                 continue  # emptied, so that the maker never waits for a place in the queue
             try:
-                self._stream.write(piece)
-                self._digest.update(piece)
+                for block in _blocks(pieces):
+                    self._stream.write(block)
+                    self._digest.update(block)
             except OSError as error:
                 self._error = error
+
+
+def _blocks(pieces: list[Any]) -> Iterator[Any]:
+    """The same bytes in few blocks: small pieces put together, large ones as they are."""
+    for large, group in groupby(pieces, key=lambda piece: len(piece) >= LARGE_BYTES):
+        if large:
+            yield from group
+        else:
+            yield b"".join(group)

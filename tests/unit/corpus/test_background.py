@@ -23,7 +23,9 @@ def test_all_bytes_arrive_in_order(monkeypatch: pytest.MonkeyPatch, piece: int) 
         for number in range(500):
             writer.write(b"%d," % number)
             writer.write(memoryview(b"view "))
-    expected = b"".join(b"%d,view " % number for number in range(500))
+            writer.write(b"x" * (background.LARGE_BYTES if number % 100 == 0 else 3))
+    fillers = [b"x" * (background.LARGE_BYTES if number % 100 == 0 else 3) for number in range(500)]
+    expected = b"".join(b"%d,view %s" % (number, fillers[number]) for number in range(500))
     assert stream.getvalue() == expected
     assert writer.size == len(expected)
     assert writer.sha256 == hashlib.sha256(expected).hexdigest()

@@ -16,8 +16,8 @@ from draftmill.files import write_json
 
 COLUMNS = ("input_ids", "loss_mask", "seq_len")
 
-BATCH_TOKENS = 1 << 19
-"""Tokens gathered before they are written: 8 MB of Arrow data."""
+BATCH_TOKENS = 1 << 18
+"""Tokens gathered before they are written: 4 MB of Arrow data."""
 
 SHARD_TOKENS = 32 * 1024 * 1024
 """Tokens a file: about 500 MB, as the library cuts its own."""
