@@ -107,6 +107,7 @@ def save_model_folder(folder: Path, *, vocab_size: int | None = None, context_le
     tokenizer = make_tokenizer()
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
+    _name_the_class(folder / "tokenizer_config.json")
     config = {
         "model_type": "llama",
         "vocab_size": vocab_size or len(tokenizer),
@@ -116,3 +117,8 @@ def save_model_folder(folder: Path, *, vocab_size: int | None = None, context_le
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [tokenizer.convert_tokens_to_ids(END)]}))
     return folder
+
+
+def _name_the_class(path: Path) -> None:
+    """Under the name that published models use and that every version of transformers knows."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}))
