@@ -30,12 +30,17 @@ REFRESH_S = 0.05
 HORIZONS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2)
 """When the peak is looked for: in mean answer lengths from now."""
 
-CHANCE = 1.0
-"""Standard deviations of the predicted use that must fit below the capacity."""
+FIRST_CAUTION = 1.0
+CAUTION_RANGE = (0.0, 4.0)
+"""Standard deviations of the predicted use that must fit below the capacity: a little room where the server never retracts, more where
+it does. Each retraction adds CAUTION_STEP, each answer takes RETRACTIONS_PER_ANSWER steps off."""
+
+CAUTION_STEP = 0.01
+RETRACTIONS_PER_ANSWER = 1.0
+PRESSURE_STEP = 0.5
 
 DROOP = 0.06
-MARGIN_STEP = 0.01
-MARGIN_MAX = 0.25
+GUARANTEED = 0.8
 HOLD_S = 5.0
 FIRST_WINDOW = 8
 
@@ -51,16 +56,15 @@ class Pace:
         self._lengths = lengths
         self._ceiling = min(ceiling or HARD_CEILING, HARD_CEILING)
         self._capacity = capacity
-        self._sharers = max(1, sharers)
+        self.sharers = sharers
         self._load = ServerLoad()
         self._beyond_own = 0.0
         self._others = 0.0
         self._others_slow: float | None = None
         self._looked_at: float | None = None
         self._own_at_look = 0
-        self._margin = 0.0
+        self._caution = FIRST_CAUTION
         self._hold_until = -math.inf
-        self._margin_until = -math.inf
         self._window = float(FIRST_WINDOW)
         self._cap = 0
         self._cap_until = -math.inf
@@ -93,18 +97,22 @@ class Pace:
         if load.used_tokens is not None:
             self._beyond_own = load.used_tokens - self._held(now)
         if load.retracted is not None and before.retracted is not None and load.retracted > before.retracted:
-            self._ease(now)
+            self._be_careful(CAUTION_STEP * (load.retracted - before.retracted))
         self._cap_until = -math.inf
 
     def finished(self) -> None:
         """An answer came back."""
         self._window += 1
+        own = len(self._flights)
+        share = own / (own + self._others) if own else 1.0
+        self._be_careful(-CAUTION_STEP * RETRACTIONS_PER_ANSWER / max(share, 0.1))
 
     def pressure(self, now: float) -> None:
         """The server refused a request, or aborted it for lack of memory."""
-        self._window = max(1.0, min(self._window, len(self._flights)) / 2) if now >= self._hold_until else self._window
+        if now >= self._hold_until:  # a burst of refusals is one event
+            self._window = max(1.0, min(self._window, len(self._flights)) / 2)
+            self._be_careful(PRESSURE_STEP)
         self._hold_until = now + HOLD_S
-        self._ease(now)
         self._cap_until = -math.inf
 
     def _note_others(self, now: float, load: ServerLoad, outstanding: int) -> None:
@@ -117,11 +125,10 @@ class Pace:
             self._others_slow += (self._others - self._others_slow) * -math.expm1((self._looked_at - now) / self.answer_seconds)
         self._looked_at = now
 
-    def _ease(self, now: float) -> None:
-        """Leave more room free, at most one step in the time that its effect takes."""
-        if now >= self._margin_until:
-            self._margin = min(MARGIN_MAX, self._margin + MARGIN_STEP)
-            self._margin_until = now + 0.25 * self.answer_seconds
+    def _be_careful(self, more: float) -> None:
+        """Leave more room free, or less."""
+        low, high = CAUTION_RANGE
+        self._caution = min(high, max(low, self._caution + min(more, PRESSURE_STEP)))
 
     def _held(self, now: float) -> float:
         """KV tokens that our own requests hold by our own reckoning."""
@@ -130,37 +137,42 @@ class Pace:
     def _wanted(self, now: float, outstanding: int) -> int:
         if now < self._hold_until:
             return outstanding
-        if self._load.waiting is not None and self._load.waiting > self._queue_allowed():
-            return outstanding
+        queued = self._load.waiting is not None and self._load.waiting > self._queue_allowed()
         if self._capacity is None or self._load.used_tokens is None:
-            return int(self._window)
-        return outstanding + self._fitting(now)
+            return outstanding if queued else int(self._window)
+        return outstanding + self._fitting(now, self._capacity, queued)
 
     def _queue_allowed(self) -> float:
         return max(1.0, 0.02 * (self._load.running or 0.0))
 
-    def _fitting(self, now: float) -> int:
-        """How many fresh requests fit: the largest k for which the predicted use stays below the capacity at every horizon."""
+    def _fitting(self, now: float, capacity: float, queued: bool) -> int:
+        """How many fresh requests fit: the largest k for which the predicted use stays below the capacity at every horizon.
+
+        A job that shares the server may also use its guaranteed part of it, whatever the others hold: what it admits grows slowly,
+        and those who hold more than their part admit nothing until there is room again.
+        """
         import numpy as np
 
         ages, prompts = self._flights.ages(now), self._flights.prompt_tokens()
         law = self._lengths.law(ages)
         ahead = np.array(HORIZONS) * law.mean
-        mean, variance = _use(law, ages, prompts, ahead)
+        own, variance = _use(law, ages, prompts, ahead)
         prompt = float(prompts.mean()) if len(prompts) else 0.25 * law.mean
         fresh, spread = _use(law, np.zeros(1), np.array([prompt]), ahead)
-        mean = mean + self._beyond_own + self._young_others() * float(fresh.max())
-        room = self._usable(len(prompts)) - mean
-        return int(max(0.0, float(_solve(fresh, spread, variance, room).min())))
+        others = self._beyond_own + self._young_others() * float(fresh.max())
+        rooms = [] if queued else [self._usable(capacity, len(prompts)) - others - own]
+        if self._others >= 1:
+            rooms.append(GUARANTEED * capacity / max(2, self.sharers) - own)
+        fitting = [float(_solve(fresh, spread, variance, room, self._caution).min()) for room in rooms]
+        return int(max([0.0, *fitting]))
 
     def _young_others(self) -> float:
-        return max(0.0, self._others - (self._others_slow or 0.0))
+        return max(0.0, self._others - 2.0 * (self._others_slow or 0.0))
 
-    def _usable(self, own: int) -> float:
-        capacity = (self._capacity or 0.0) * (1.0 - self._margin)
+    def _usable(self, capacity: float, own: int) -> float:
         if self._others < 1 or own == 0:
             return capacity
-        surplus = own / (own + self._others) - 1.0 / max(2, self._sharers)
+        surplus = own / (own + self._others) - 1.0 / max(2, self.sharers)
         return capacity * (1.0 - DROOP * max(0.0, surplus))
 
 
@@ -177,15 +189,15 @@ def _use(law: LengthLaw, ages: Floats, prompts: Floats, ahead: Floats) -> tuple[
     return (alive * held).sum(axis=1), (alive * (1 - alive) * held * held).sum(axis=1)
 
 
-def _solve(fresh: Floats, spread: Floats, variance: Floats, room: Floats) -> Floats:
-    """The largest k >= 0 with k fresh + CHANCE sqrt(variance + k spread) <= room, at each horizon; 0 where there is none.
+def _solve(fresh: Floats, spread: Floats, variance: Floats, room: Floats, caution: float) -> Floats:
+    """The largest k >= 0 with k fresh + caution sqrt(variance + k spread) <= room, at each horizon; 0 where there is none.
 
-    With u = sqrt(variance + k spread): (fresh / spread) (u^2 - variance) + CHANCE u - room = 0, a quadratic equation in u.
+    With u = sqrt(variance + k spread): (fresh / spread) (u^2 - variance) + caution u - room = 0, a quadratic equation in u.
     """
     import numpy as np
 
     spread = np.maximum(spread, 1e-6)
     slope = np.maximum(fresh, 1e-6) / spread
-    inside = CHANCE * CHANCE + 4 * slope * (room + slope * variance)
-    root = (-CHANCE + np.sqrt(np.maximum(inside, 0.0))) / (2 * slope)
+    inside = caution * caution + 4 * slope * (room + slope * variance)
+    root = (-caution + np.sqrt(np.maximum(inside, 0.0))) / (2 * slope)
     return np.where(inside > 0, np.maximum((root * root - variance) / spread, 0.0), 0.0)
