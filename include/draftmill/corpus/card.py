@@ -10,10 +10,14 @@ SAMPLE_CHARACTERS = 600
 
 
 def table(header: list[str], rows: Iterable[list[Any]]) -> list[str]:
-    """A Markdown table. Columns of text alone stand left, all others right."""
+    """A Markdown table. Columns of text stand left, numbers and percentages right."""
     body = list(rows)
-    marks = ["---" if all(isinstance(row[number], str) for row in body) else "---:" for number in range(len(header))]
+    marks = ["---" if all(_is_text(row[number]) for row in body) else "---:" for number in range(len(header))]
     return [_cells(header), _cells(marks), *map(_cells, body), ""]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not value.endswith("%")
 
 
 def _cells(values: list[Any]) -> str:
@@ -31,6 +35,7 @@ def write_card(manifest: dict[str, Any], charts: list[str], text_charts: list[st
     sections = [
         _front_matter(manifest),
         _introduction(manifest),
+        _fields(),
         _contents(manifest),
         _origin(manifest),
         _licences(manifest),
@@ -97,6 +102,25 @@ def _introduction(manifest: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _fields() -> list[str]:
+    return [
+        "## A row",
+        "",
+        *table(
+            ["field", "meaning"],
+            [
+                ["`id`", "of the prompt, from its content"],
+                ["`dataset`", "where the prompt comes from"],
+                ["`conversation`, `turn`", "rows of one conversation share the first; all of them are in one split"],
+                ["`prompt_tokens`, `completion_tokens`", "how many tokens were sent, and how many came back"],
+                ["`finish_reason`", "`stop`: the model ended its answer; `length`: it was cut"],
+                ["`input_ids`", "what was sent, then what came back"],
+                ["`loss_mask`", "0 for each token sent, 1 for each that came back"],
+            ],
+        ),
+    ]
+
+
 def _contents(manifest: dict[str, Any]) -> list[str]:
     rows = [
         [
@@ -148,7 +172,7 @@ def _origin(manifest: dict[str, Any]) -> list[str]:
 
 
 def _server_line(fingerprint: str, entry: dict[str, Any]) -> str:
-    known = f"SGLang {entry['version']}" if entry.get("version") else "version not recorded"
+    known = f"SGLang {entry['version']}" if entry["version"] else "version not recorded"
     return f"- Answered by server `{fingerprint or 'unknown'}` ({known}): {entry['rows']:,} rows."
 
 
@@ -205,20 +229,25 @@ def _quality(manifest: dict[str, Any]) -> list[str]:
 
 
 def _lengths(manifest: dict[str, Any], charts: list[str], text_charts: list[str]) -> list[str]:
-    rows = []
+    lengths, endings = [], []
     for name, entry in manifest["datasets"].items():
         prompt, answer, taken = entry["prompt_length"], entry["answer_length"], entry["train"] + entry["held_out"]
         if taken:
-            cut = f"{entry['cut_answers'] / taken:.1%}"
-            rows.append([name, prompt["mean"], prompt["max"], answer["mean"], answer["median"], answer["p95"], answer["max"], cut])
+            lengths.append(
+                [name, prompt["mean"], prompt["max"], answer["mean"], answer["p05"], answer["median"], answer["p95"], answer["max"]]
+            )
+            endings.append([name, taken - entry["cut_answers"], entry["cut_answers"], f"{entry['cut_answers'] / taken:.1%}"])
     return [
         "## Lengths",
         "",
-        *table(["data set", "prompt mean", "max", "answer mean", "median", "95 %", "max", "cut by the limit"], rows),
-        "In tokens. A cut answer ends without an end token; none was invented.",
-        "",
+        *table(["tokens", "prompt mean", "max", "answer mean", "5 %", "median", "95 %", "max"], lengths),
         *(f"![{chart.removesuffix('.png').replace('_', ' ')}](charts/{chart})" for chart in charts),
         *([] if charts else ["Answer lengths:", "", "```text", *text_charts, "```"]),
+        "",
+        "## How answers end",
+        "",
+        *table(["finish reason", "stop", "length", "cut"], endings),
+        "`length`: cut at the limit on new tokens. Such a row ends without an end token; none was invented.",
         "",
     ]
 

@@ -92,11 +92,11 @@ def _profile(plan: Plan) -> dict[str, Any]:
 
 
 def _answered_by(request: MergeRequest) -> dict[str, dict[str, Any]]:
-    """Rows by server, with what is known of each."""
+    """Rows by server, with what is known of each; a version that nobody recorded is None."""
     answered: dict[str, dict[str, Any]] = {}
     for source in request.sources:
         for fingerprint, rows in source.meta.servers.items():
-            entry = answered.setdefault(fingerprint, {"rows": 0})
+            entry = answered.setdefault(fingerprint, {"rows": 0, "version": None})
             entry["rows"] += rows
             entry.update(source.meta.described_servers.get(fingerprint, {}))
     return answered

@@ -51,6 +51,9 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> str:
         "`samples/alpha.jsonl` at `main`",
         "The draft vocabulary of 100 tokens covers",
         "corpus verify DIR",
+        "| alpha | 30 | 0 | 0.0% |",
+        "| beta | 18 | 1 | 5.3% |",
+        "| `loss_mask` | 0 for each token sent",
         "![lengths](charts/lengths.png)",
     ],
 )
@@ -73,10 +76,10 @@ def test_hubs_can_read_its_head(card: str) -> None:
 
 
 def test_tables_align_text_left_and_numbers_right() -> None:
-    assert table(["name", "n", "share"], [["a|b", 12345, 0.5]]) == [
-        "| name | n | share |",
-        "| --- | ---: | ---: |",
-        "| a\\|b | 12,345 | 0.5 |",
+    assert table(["name", "n", "share", "part"], [["a|b", 12345, 0.5, "7%"]]) == [
+        "| name | n | share | part |",
+        "| --- | ---: | ---: | ---: |",
+        "| a\\|b | 12,345 | 0.5 | 7% |",
         "",
     ]
 
