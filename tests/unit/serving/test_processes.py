@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from draftmill.serving.ground import end_leftovers, leftovers
 from draftmill.serving.processes import MARK, ServerMembers, name_process
 from draftmill.serving.verify import remains
 
+OURS, THEIRS = secrets.token_hex(8), secrets.token_hex(8)
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
 
@@ -49,8 +51,8 @@ def record(pid: int) -> ProcessRecord:
 
 
 def test_ours_are_found_by_mark_by_output_and_by_record(folder: ServerFolder, start: object) -> None:
-    marked, logging, recorded, foreign = start({MARK: "m1"}), start(into_log=True), start(), start({MARK: "m2"})  # type: ignore[operator]
-    state = ServerState(mark="m1", boot_id=boot_id(), processes=[record(recorded.pid)])
+    marked, logging, recorded, foreign = start({MARK: OURS}), start(into_log=True), start(), start({MARK: THEIRS})  # type: ignore[operator]
+    state = ServerState(mark=OURS, boot_id=boot_id(), processes=[record(recorded.pid)])
     assert sorted(leftovers(state, folder)) == sorted([marked.pid, logging.pid, recorded.pid])
     end_leftovers(state, folder)
     for process in (marked, logging, recorded):
@@ -62,12 +64,12 @@ def test_ours_are_found_by_mark_by_output_and_by_record(folder: ServerFolder, st
 def test_a_pid_given_out_again_is_not_ours(folder: ServerFolder, start: object) -> None:
     other = start()  # type: ignore[operator]
     stale = ProcessRecord(pid=other.pid, start_ticks=record(other.pid).start_ticks - 1)
-    assert leftovers(ServerState(mark="m", boot_id=boot_id(), processes=[stale], leader=stale), folder) == []
+    assert leftovers(ServerState(mark=OURS, boot_id=boot_id(), processes=[stale], leader=stale), folder) == []
 
 
 def test_records_from_before_a_reboot_mean_nothing(folder: ServerFolder, start: object) -> None:
     other = start()  # type: ignore[operator]
-    state = ServerState(mark="m", boot_id="another", processes=[record(other.pid)], leader=record(other.pid))
+    state = ServerState(mark=OURS, boot_id="another", processes=[record(other.pid)], leader=record(other.pid))
     assert leftovers(state, folder) == []
 
 
@@ -87,8 +89,8 @@ def test_a_reader_of_the_log_is_not_ours(folder: ServerFolder) -> None:
 
 
 def test_members_are_recorded(folder: ServerFolder, start: object) -> None:
-    marked = start({MARK: "m1"})  # type: ignore[operator]
-    assert ServerMembers("m1", folder.logs, None).records() == [record(marked.pid)]
+    marked = start({MARK: OURS})  # type: ignore[operator]
+    assert ServerMembers(OURS, folder.logs, None).records() == [record(marked.pid)]
 
 
 def test_a_process_is_named_for_people() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -43,7 +44,7 @@ CHATTY = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    launch = Launch([sys.executable, "-c", CHATTY], os.environ, "mark", tmp_path / "logs" / "server-1.log", tmp_path)
+    launch = Launch([sys.executable, "-c", CHATTY], os.environ, secrets.token_hex(8), tmp_path / "logs" / "server-1.log", tmp_path)
     deadline = time.monotonic() + 20
     while len(launch.members.find()) < 2:
         assert time.monotonic() < deadline
@@ -113,7 +114,7 @@ def test_nobody_asks_while_new_processes_come(launch: Launch) -> None:
     compilers: list[subprocess.Popen[bytes]] = []
 
     def interrupted() -> Ending | None:
-        compilers.append(subprocess.Popen(["sleep", "60"], env={MARK: "mark"}))
+        compilers.append(subprocess.Popen(["sleep", "60"], env={MARK: launch.mark}))
         time.sleep(0.1)
         return Ending("asked", "enough") if time.monotonic() > end else None
 
