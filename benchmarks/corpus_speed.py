@@ -1,6 +1,7 @@
 """Speed and memory of the corpus: records, merge and exports beside a bare loop over the same rows, and the vocabulary mapping.
 
-    python -m benchmarks.corpus_speed [TOKENS]
+    python -m benchmarks corpus_speed
+    python -m benchmarks.corpus_speed 8_000_000        with fewer tokens
 
 The rows are synthetic: eight data sets, prompts of 50 to 2,000 tokens, heavy-tailed answers, ids of a vocabulary of 163,840. The bare
 loop reads the merged rows and does `write(orjson.dumps(orjson.loads(line)))` with each. The corpus side starts from prompts and journals
@@ -19,9 +20,6 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "include")]
 
 DATASETS = 8
 VOCABULARY = 163_840
@@ -90,8 +88,9 @@ def make_dataset(root: Path, dataset: str, tokens: int, seed: int) -> int:
 
 def make_plan(names: list[str]) -> Any:
     """A plan of all data sets, with every export that needs no tokenizer."""
-    from draftmill.spec.plan import Plan
     from tests.plans import make_dataset as dataset_plan
+
+    from draftmill.spec.plan import Plan
 
     return Plan.model_validate(
         {
@@ -118,25 +117,20 @@ def step(root: Path, verb: str, names: list[str], dataset: str | None) -> dict[s
 
 
 class MemoryWatch(threading.Thread):
-    """Peak of the resident memory of this process's children, summed over all that live at one time."""
+    """Peak of the resident memory of this process's children of now, summed over all of them."""
 
     def __init__(self) -> None:
+        import psutil
+
         super().__init__(daemon=True)
         self.peak = 0
         self.done = threading.Event()
+        # Found once: looking for children goes through all processes of the machine, and would cost a core what is measured here.
+        self.children = psutil.Process().children(recursive=True)
 
     def run(self) -> None:
-        import psutil
-
-        me = psutil.Process()
-        while not self.done.wait(0.02):
-            total = 0
-            for child in me.children(recursive=True):
-                try:
-                    total += child.memory_info().rss
-                except psutil.NoSuchProcess:
-                    continue
-            self.peak = max(self.peak, total)
+        while not self.done.wait(0.05):
+            self.peak = max(self.peak, sum(child.memory_info().rss for child in self.children))
 
 
 def bare_loop(source: Path, target: Path) -> float:
@@ -171,9 +165,9 @@ def run(tokens: int = 80_000_000) -> dict[str, float]:
         with ProcessPoolExecutor(2, spawn) as pool:
             list(pool.map(make_dataset, [root] * DATASETS, names, [tokens // DATASETS] * DATASETS, [7] * DATASETS))
         os.sync()  # the making of the rows is over: its writes must not be waited for below
-        watch = MemoryWatch()
         with ProcessPoolExecutor(2, spawn) as pool:
-            list(pool.map(time.sleep, [0.1, 0.1]))  # both interpreters are up before the clock starts
+            list(pool.map(time.sleep, [0.5, 0.5]))  # both interpreters are up before the clock starts
+            watch = MemoryWatch()
             watch.start()
             began = time.perf_counter()
             list(pool.map(step, [root] * DATASETS, ["tokenize"] * DATASETS, [names] * DATASETS, names))
@@ -181,6 +175,7 @@ def run(tokens: int = 80_000_000) -> dict[str, float]:
             merged = pool.submit(step, root, "merge", names, None).result()
             ended = time.perf_counter()
             watch.done.set()
+            watch.join()
         bare = bare_loop(Path(merged["train"]), root / "bare.jsonl")
         figures = {
             "corpus.peak_rss_mb": round(watch.peak / 1e6, 1),

@@ -58,3 +58,10 @@ def test_hashes_depend_on_their_phrase_alone() -> None:
 def test_different_phrases_have_different_hashes() -> None:
     ids = np.random.default_rng(2).integers(0, 163_840, 50_000).astype(np.int32)
     assert len(np.unique(phrase_hashes(ids))) == 50_000 - PHRASE + 1
+
+
+def test_small_alphabets_and_neighbouring_ids_spread_as_well() -> None:
+    for high in (2, 3, 10, 300):
+        ids = np.random.default_rng(high).integers(0, high, 40_000).astype(np.int32)
+        phrases = len({tuple(ids[place : place + PHRASE]) for place in range(len(ids) - PHRASE + 1)})
+        assert len(np.unique(phrase_hashes(ids))) == phrases
