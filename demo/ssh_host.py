@@ -73,6 +73,10 @@ class OneUser(asyncssh.SSHServer):
     def __init__(self, client_key: asyncssh.SSHKey) -> None:
         self._client_key = client_key
 
+    def auth_completed(self) -> None:
+        """Say so, in the words of OpenSSH."""
+        log.info("Accepted publickey for %s", user_name())
+
     def begin_auth(self, username: str) -> bool:
         """Everybody must log in."""
         return True

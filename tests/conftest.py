@@ -14,6 +14,6 @@ os.environ["AIRFLOW_HOME"] = _HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "false"
 os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{_HOME}/airflow.db"
-_FOR_TESTS = {"DRAFTMILL_SGLANG_PYTHON", "DRAFTMILL_TRAINERS_PYTHON", "DRAFTMILL_TRANSFORMERS4_PYTHON"}
+_FOR_TESTS = {"DRAFTMILL_SGLANG_PYTHON", "DRAFTMILL_TEST_SSH", "DRAFTMILL_TRAINERS_PYTHON", "DRAFTMILL_TRANSFORMERS4_PYTHON"}
 for _name in [name for name in os.environ if name.startswith("DRAFTMILL_") and name not in _FOR_TESTS]:
     del os.environ[_name]  # what the caller's own deployment is told is not for the tests

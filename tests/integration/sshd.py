@@ -1,4 +1,8 @@
-"""A real OpenSSH server on the loopback, run by the test's own user with its own keys and configuration."""
+"""A real SSH server on the loopback, run by the test's own user with its own keys and configuration.
+
+It is OpenSSH's sshd where that is installed, and the demo's asyncssh host elsewhere, or where DRAFTMILL_TEST_SSH is `asyncssh`. Tests
+that need options of sshd itself are skipped then.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import psutil
+import pytest
+from demo.ssh_host import write_private
 
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+ROOT = Path(__file__).resolve().parents[2]
+_ASYNCSSH = os.environ.get("DRAFTMILL_TEST_SSH") == "asyncssh"
+SSHD = None if _ASYNCSSH else shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
 def free_port() -> int:
@@ -40,7 +49,9 @@ def wait_for_port(port: int, timeout_s: float = 20) -> None:
 
 def make_key(path: Path, kind: str = "ed25519") -> Path:
     """A fresh key pair without a passphrase at `path` and `path.pub`."""
-    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(path)], check=True)
+    key = asyncssh.generate_private_key({"ed25519": "ssh-ed25519", "rsa": "ssh-rsa"}[kind])
+    write_private(path, key.export_private_key())
+    path.with_suffix(".pub").write_bytes(key.export_public_key())
     return path
 
 
@@ -79,14 +90,22 @@ class Sshd:
 
     def start(self) -> Sshd:
         """Start listening; returns once connections are accepted."""
+        command = self._sshd_command() if SSHD else self._asyncssh_command()
+        with (self.folder / "sshd.log").open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        wait_for_port(self.port)
+        return self
+
+    def _sshd_command(self) -> list[str]:
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd refuses to start as root without it
         (self.folder / "sshd_config").write_text(self._config())
-        with (self.folder / "sshd.log").open("ab") as log:
-            command = [str(SSHD), "-D", "-e", "-f", str(self.folder / "sshd_config")]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        wait_for_port(self.port)
-        return self
+        return [str(SSHD), "-D", "-e", "-f", str(self.folder / "sshd_config")]
+
+    def _asyncssh_command(self) -> list[str]:
+        if self.options:
+            pytest.skip(f"needs OpenSSH's sshd, for its options {', '.join(self.options)}")
+        return [sys.executable, "-m", "demo.ssh_host", str(self.folder), "--port", str(self.port), "--home", str(Path.home())]
 
     def stop(self, connections: bool = True) -> None:
         """Stop listening and, with `connections`, cut those that stand: what a reboot or a crash of sshd looks like."""

@@ -15,15 +15,8 @@ from draftmill_airflow.host import Host
 from draftmill_airflow.order import Order
 from tests.integration.airflow.live import CONN_ID, Live, set_up, tear_down
 from tests.integration.rehearsal import rehearsal_tree
-from tests.integration.sshd import SSHD, Sshd
+from tests.integration.sshd import Sshd
 from tests.plans import make_dataset, make_plan
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if SSHD is None:
-        for item in items:
-            if Path(__file__).parent in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason="sshd is not installed here"))
 
 
 @pytest.fixture(scope="session")
