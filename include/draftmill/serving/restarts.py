@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from draftmill.serving.diagnosis import Diagnosis
 from draftmill.spec.server import ServerProfile
@@ -24,6 +25,7 @@ class RestartPolicy:
         self._clock = clock
         self._starts: deque[float] = deque()
         self._failed_to_load: str | None = None
+        self._repeated = False
 
     def was_ready(self) -> None:
         """The server came up: earlier failures to load no longer count."""
@@ -31,10 +33,12 @@ class RestartPolicy:
 
     def wait_s(self, diagnosis: Diagnosis, *, loaded: bool) -> float | None:
         """Seconds to wait before the next start, which is counted; None where the server is given up."""
-        if diagnosis.kind == "permanent" or (not loaded and diagnosis.cause == self._failed_to_load):
+        failure = None if loaded else _failure(diagnosis)
+        self._repeated = failure is not None and failure == self._failed_to_load
+        if diagnosis.kind == "permanent" or self._repeated:
             return None
-        if not loaded:
-            self._failed_to_load = diagnosis.cause
+        if failure is not None:
+            self._failed_to_load = failure
         now = self._clock()
         while self._starts and now - self._starts[0] > self._profile.restart_window_s:
             self._starts.popleft()
@@ -43,3 +47,16 @@ class RestartPolicy:
         wait = min(self._profile.restart_backoff_s * 2.0 ** len(self._starts), _LONGEST_WAIT_S)
         self._starts.append(now)
         return wait
+
+    def verdict(self, diagnosis: Diagnosis) -> Diagnosis:
+        """The diagnosis to give up with: an exception that comes at every load will come at the next one, too."""
+        if not (self._repeated and diagnosis.cause == "exception"):
+            return diagnosis
+        return replace(
+            diagnosis, kind="permanent", advice=f"it came twice while loading, so change the profile or the build; {diagnosis.advice}"
+        )
+
+
+def _failure(diagnosis: Diagnosis) -> str:
+    """What makes two failures to load the same one."""
+    return diagnosis.sentence if diagnosis.cause == "exception" else diagnosis.cause

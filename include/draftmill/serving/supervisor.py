@@ -113,8 +113,9 @@ class Supervisor:
                 return ExitCode.DONE
             wait_s = self._restarts.wait_s(diagnosis, loaded=loaded)
             if wait_s is None:
-                self._fail(diagnosis)
-                return ExitCode.PERMANENT if diagnosis.kind == "permanent" else ExitCode.TEMPORARY
+                verdict = self._restarts.verdict(diagnosis)
+                self._fail(verdict)
+                return ExitCode.PERMANENT if verdict.kind == "permanent" else ExitCode.TEMPORARY
             self._record(diagnosis)
             if not self._waited(wait_s):
                 self._keeper.write(state="stopped", message="stopped while waiting for a restart")

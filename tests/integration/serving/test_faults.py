@@ -88,8 +88,8 @@ def test_loading_may_take_longer_than_the_stall_time_while_it_moves(workspace: W
 
 def test_a_crash_at_load_is_tried_twice_and_told_with_its_exception(workspace: Workspace, fake: Any, stop: threading.Event) -> None:
     error = refused(workspace, fake("crash_at_load"), stop)
-    assert isinstance(error, ServerGone)
-    assert "SGLang failed with ValueError: the checkpoint holds no such layer: model.layers.61" in str(error)
+    assert isinstance(error, PermanentError)
+    assert "SGLang failed with ValueError: the checkpoint holds no such layer: model.layers.61; it came twice while loading" in str(error)
     assert str(ServerFolder.of(workspace).log(2)) in str(error)
     assert state_of(workspace).incarnation == 2
     comes_up(workspace, fake(), stop)

@@ -47,6 +47,7 @@ if "sglang.launch_server" in sys.orig_argv and "--help" not in sys.orig_argv:
 pytestmark = [
     pytest.mark.sglang,
     pytest.mark.slow,
+    pytest.mark.timeout(900),  # loading takes minutes on a busy machine
     pytest.mark.skipif(not PYTHON.exists(), reason=f"no SGLang environment at {PYTHON}; `make setup` makes one"),
 ]
 
@@ -121,7 +122,7 @@ def test_launch_identity_idle_stop_and_verified_stop(workspace: Workspace, tiny:
     again = step.launch(context(workspace, plan))
     assert again["incarnation"] == result["incarnation"]
     assert again["seconds"] < 5
-    until(lambda: state_of(workspace).state == "stopped", 40)
+    until(lambda: state_of(workspace).state == "stopped", 60)
     assert state_of(workspace).message == "nobody needed it for 6 s"
     assert [record.pid for record in state.processes if lives(record.pid)] == []
     assert not is_listening(state.port)
@@ -129,23 +130,26 @@ def test_launch_identity_idle_stop_and_verified_stop(workspace: Workspace, tiny:
     assert step.stop(context(workspace, plan)) == {"stopped": True, "reason": "no server was running", "seconds": 0.0}
 
 
-def test_a_scheduler_killed_in_mid_generation_costs_two_jobs_nothing(workspace: Workspace, tiny: Path) -> None:
-    plan = plan_for(tiny)
+@pytest.mark.parametrize(("what", "cause"), [(signal.SIGKILL, "killed"), (signal.SIGSTOP, "wedged")])
+def test_a_scheduler_lost_in_mid_generation_costs_two_jobs_nothing(
+    workspace: Workspace, tiny: Path, what: signal.Signals, cause: str
+) -> None:
+    """Killed: the tree takes itself down. Stopped: HTTP answers on and no token comes, which the jobs and the supervisor notice."""
+    plan = plan_for(tiny, silent_s=10)
     write_prompts(workspace, plan)
     folder = workspace.campaign(plan.campaign)
     keys = {name: JobKey(campaign=plan.campaign, task="generate", dataset=name) for name in plan.names}
     for name, key in keys.items():
         control.start(StartRequest(workspace=str(workspace.root), key=key, plan=plan.only(name)))
     try:
-        until(
-            lambda: all(folder.journal(name).exists() and sum(1 for _ in read_responses(folder.journal(name))) >= 5 for name in keys), 150
-        )
+        journals = [folder.journal(name) for name in keys]
+        until(lambda: all(path.exists() and sum(1 for _ in read_responses(path)) >= 5 for path in journals), 250)
         first = state_of(workspace)
         scheduler = [record.pid for record in first.processes if "scheduler" in command_line(record.pid)]
         assert len(scheduler) == 1
         before = {name: {response.id for response in read_responses(folder.journal(name))} for name in keys}
-        os.kill(scheduler[0], signal.SIGKILL)
-        finished = {name: until(lambda key=key: _ended(workspace, key), 200) for name, key in keys.items()}
+        os.kill(scheduler[0], what)
+        finished = {name: until(lambda key=key: _ended(workspace, key), 300) for name, key in keys.items()}
     finally:
         for key in keys.values():
             control.stop(_stop_request(workspace, key))
@@ -161,7 +165,7 @@ def test_a_scheduler_killed_in_mid_generation_costs_two_jobs_nothing(workspace: 
     assert last.restarts == 1
     assert last.incarnation == first.incarnation + 1
     assert last.last is not None
-    assert last.last.cause == "killed"
+    assert last.last.cause == cause
     assert [record.pid for record in first.processes if lives(record.pid)] == []
     began = time.monotonic()
     assert step.stop(context(workspace, plan))["reason"].startswith("stopped; no process is left")
@@ -197,20 +201,21 @@ def test_a_killed_launcher_and_a_worker_that_left_the_tree(workspace: Workspace,
     os.kill(first.leader.pid, signal.SIGKILL)
     until(lambda: state_of(workspace).restarts == 1, 30)
     assert [record.pid for record in first.processes if lives(record.pid)] == []
-    until(lambda: state_of(workspace).state == "ready", 120)
+    until(lambda: state_of(workspace).state == "ready", 250)
     step.stop(context(workspace, plan))
     assert state_of(workspace).state == "stopped"
 
 
-def test_bad_arguments_end_with_their_sentence(workspace: Workspace, tiny: Path) -> None:
-    """What only the build itself can refuse: the value is of the right kind, and wrong."""
+def test_what_only_the_build_can_refuse_ends_with_its_sentence(workspace: Workspace, tiny: Path) -> None:
+    """The value is of the right kind, and wrong."""
     plan = plan_for(tiny, extra_args={"attention-backend": "torch_native", "max-total-tokens": 65536, "page-size": -3})
     write_prompts(workspace, plan)
     argv = [sys.executable, "-m", "draftmill", "launch", "--workspace", str(workspace.root)]
     (workspace.root / "plan.json").write_bytes(orjson.dumps(plan.model_dump(mode="json")))
     argv += ["--plan", str(workspace.root / "plan.json")]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "include")}
-    outcome = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=200, check=False)
-    assert outcome.returncode in (65, 75)
+    outcome = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=500, check=False)
+    assert outcome.returncode == 65, outcome.stderr
+    assert "server tiny-cpu: SGLang failed with " in outcome.stderr
     assert outcome.stderr.splitlines()[-1].startswith("draftmill: server tiny-cpu: ")
     assert str(ServerFolder.of(workspace).logs) in outcome.stderr

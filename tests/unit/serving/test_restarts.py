@@ -54,6 +54,24 @@ def test_failing_to_load_twice_for_one_cause_is_enough() -> None:
     assert rule.wait_s(OTHER, loaded=False) is None
 
 
+def test_an_exception_at_every_load_needs_a_person() -> None:
+    rule, _ = policy()
+    other = Diagnosis("exception", "another one", "", "temporary")
+    assert rule.wait_s(CRASH, loaded=False) == 5
+    assert rule.wait_s(other, loaded=False) == 10
+    assert rule.verdict(other) == other
+    assert rule.wait_s(other, loaded=False) is None
+    assert rule.verdict(other).kind == "permanent"
+    assert "it came twice while loading" in rule.verdict(other).advice
+
+
+def test_a_lost_gpu_at_every_load_may_pass() -> None:
+    rule, _ = policy()
+    assert rule.wait_s(OTHER, loaded=False) == 5
+    assert rule.wait_s(OTHER, loaded=False) is None
+    assert rule.verdict(OTHER) == OTHER
+
+
 def test_having_been_ready_forgives_a_failure_to_load() -> None:
     rule, _ = policy()
     assert rule.wait_s(CRASH, loaded=False) == 5
