@@ -44,8 +44,9 @@ def as_parquet(path: Path, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with atomic_writer(folder / f"{path.stem}.parquet") as stream:
-        pq.write_table(pa.Table.from_pylist(read_rows(path)), stream, row_group_size=64)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(read_rows(path)), buffer, row_group_size=64)
+    _write(folder / f"{path.stem}.parquet", buffer.getvalue().to_pybytes())
 
 
 FORMATS = {
@@ -60,12 +61,15 @@ FORMATS = {
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write what has changed only: a source with a new time of change is read again."""
+    if path.exists() and path.read_bytes() == data:
+        return
     with atomic_writer(path) as stream:
         stream.write(data)
 
 
 def write_samples(demo: Demo) -> None:
-    """Put the samples on the host. The same samples give the same bytes, so a second run finds nothing changed."""
+    """Put the samples on the host. The same samples leave the files untouched."""
     for path in sorted(SAMPLES.glob("*.jsonl")):
         FORMATS.get(path.stem, as_jsonl)(path, demo.host / "samples")
 
