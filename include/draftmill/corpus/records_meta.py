@@ -32,13 +32,18 @@ class FileMark(BaseModel):
 
 
 class JournalMark(BaseModel):
-    """What the journal was when it was read. `lines`: what its reader counted (responses, unreadable, doubled, older)."""
+    """What the journal was when it was read: its size in bytes, time and hash, and what was in it.
+
+    lines: what its reader counted besides responses (unreadable lines, doubled ids, rows of older layouts).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     size: int
     mtime_ns: int
     sha256: str
+    responses: int = 0
+    completion_tokens: int = 0
     lines: dict[str, int] = Field(default_factory=dict)
 
     @classmethod

@@ -13,7 +13,6 @@ from draftmill.corpus.records_meta import SCHEMA, RecordsMeta, read_meta
 from draftmill.corpus.selection import Source
 from draftmill.corpus.tokenize import request_digest
 from draftmill.errors import PermanentError
-from draftmill.generation.scan import scan
 from draftmill.generation.summary import outcome_on_disk
 from draftmill.jobs.step import StepContext
 from draftmill.spec.plan import Plan
@@ -79,9 +78,8 @@ def _fault(ctx: StepContext, meta: RecordsMeta) -> str | None:
     if not _is_current(ctx, meta):
         return "its prompts, responses or quality policies have changed since; tokenize it again"
     dataset = ctx.plan.dataset(meta.dataset)
-    index = scan(ctx.folder.journal(meta.dataset))
-    if outcome_on_disk(ctx.folder, dataset, index) is None:
-        return f"it has {index.completion_tokens:,} of its {dataset.budget_tokens:,} tokens; generate the rest first"
+    if outcome_on_disk(ctx.folder, dataset, meta.journal) is None:
+        return f"it has {meta.journal.completion_tokens:,} of its {dataset.budget_tokens:,} tokens; generate the rest first"
     return None
 
 

@@ -23,6 +23,7 @@ class Tally:
     """Counts of one pass over a journal."""
 
     rows_in: int = 0
+    tokens_in: int = 0
     rows_kept: int = 0
     loss_tokens: int = 0
     total_tokens: int = 0
@@ -31,6 +32,11 @@ class Tally:
     finish_reasons: Counter[str] = field(default_factory=Counter)
     servers: Counter[str] = field(default_factory=Counter)
     samplings: Counter[bytes] = field(default_factory=Counter)
+
+    def read(self, response: Response) -> None:
+        """Count a response, whatever becomes of it."""
+        self.rows_in += 1
+        self.tokens_in += response.completion_tokens
 
     def drop(self, response: Response, reason: str) -> None:
         """Count a row that does not become a record."""

@@ -120,7 +120,7 @@ class Tokenization:
         with PromptIndex(self.ctx.folder.prompts(self.dataset), self.ctx.plan.seed) as prompts:
             for response in read_responses(self.ctx.folder.journal(self.dataset), self.journal):
                 self.ctx.check_stop()
-                self.tally.rows_in += 1
+                self.tally.read(response)
                 row = self._judged(response, prompts)
                 if row is not None:
                     self.tally.keep(response, row)
@@ -158,7 +158,9 @@ class Tokenization:
             ids=FileMark(size=writer.ids.size, sha256=writer.ids.sha256),
             model=self.prompts.model,
             prompts=self.prompts.model_dump(),
-            journal=self.mark.model_copy(update={"lines": dict(self.journal)}),
+            journal=self.mark.model_copy(
+                update={"responses": tally.rows_in, "completion_tokens": tally.tokens_in, "lines": dict(self.journal)}
+            ),
             not_checked=self.not_checked,
             servers=dict(tally.servers),
             described_servers=describe_servers(self.ctx.workspace, tally.servers, self.known.described_servers if self.known else {}),

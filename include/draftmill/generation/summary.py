@@ -7,11 +7,10 @@ and conversations have as many turns as the model lets them have. So the run tha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from draftmill.files import read_json, write_json
 from draftmill.generation.ledger import missing_is_settled
-from draftmill.generation.scan import JournalIndex
 from draftmill.layout import CampaignFolder
 from draftmill.spec.plan import DatasetPlan
 from draftmill.spec.results import Outcome
@@ -28,7 +27,19 @@ def write_summary(folder: CampaignFolder, dataset: DatasetPlan, result: dict[str
     write_json(summary_file(folder.journal(dataset.name)), value)
 
 
-def outcome_on_disk(folder: CampaignFolder, dataset: DatasetPlan, index: JournalIndex) -> Outcome | None:
+class Totals(Protocol):
+    """What a journal holds in all, as its index or whoever has read it knows."""
+
+    @property
+    def responses(self) -> int:
+        """How many responses there are."""
+
+    @property
+    def completion_tokens(self) -> int:
+        """The tokens of all of them."""
+
+
+def outcome_on_disk(folder: CampaignFolder, dataset: DatasetPlan, index: Totals) -> Outcome | None:
     """What the files say has been reached; None where there is work left, or where only a run can tell."""
     mean = index.completion_tokens / index.responses if index.responses else float(dataset.expected_tokens)
     if index.responses and missing_is_settled(dataset.budget_tokens, index.completion_tokens, mean):
