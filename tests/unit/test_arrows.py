@@ -16,11 +16,11 @@ ALLOWED: dict[str, set[str]] = {
     "spec": BASE | {"spec"},
     "jobs": BASE | {"spec", "jobs"},
     "sources": BASE | {"spec", "sources"},
-    **{room: LOWER | PEERS for room in PEERS},
+    **dict.fromkeys(PEERS, LOWER | PEERS),
     "simulator": LOWER | PEERS | {"simulator"},
     "cli": LOWER | PEERS | {"simulator"},
     "__main__": {"cli"},
-    **{module: BASE for module in BASE},
+    **dict.fromkeys(BASE, BASE),
 }
 """For each room of draftmill, the rooms it may import. Nothing but the command line knows the simulator."""
 
