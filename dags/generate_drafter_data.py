@@ -44,6 +44,7 @@ from draftmill_airflow.order import Order
 from draftmill_airflow.retry_policy import RETRIES
 from draftmill_airflow.ssh import connect
 from draftmill_airflow.tables import show
+from draftmill_airflow.teardown import StopServerOperator
 
 CONFIG = configuration()
 CAMPAIGN = default_campaign(CONFIG)
@@ -97,7 +98,7 @@ with DAG(
     order = names["order"]
     preflight = RemoteJobOperator(task_id="preflight", verb="preflight", order=order, time_limit=timedelta(minutes=30))
     launch = RemoteJobOperator(task_id="launch_server", verb="launch", order=order, time_limit=timedelta(hours=3)).as_setup()
-    stop = RemoteJobOperator(task_id="stop_server", verb="stop-server", order=order, time_limit=timedelta(hours=1))
+    stop = StopServerOperator(task_id="stop_server", user_task_id="dataset.generate", order=order, time_limit=timedelta(hours=1))
 
     @task_group(group_id="dataset")
     def dataset(name: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferralTimeout
 
-from draftmill.jobs.models import JobStatus, StartRequest, StopRequest
+from draftmill.jobs.models import JobKey, JobStatus, StartRequest, StopRequest
 from draftmill_airflow.delivery import ensure_code
 from draftmill_airflow.host import Host
 from draftmill_airflow.links import CampaignFolderLink, JournalLink
@@ -134,7 +134,8 @@ class RemoteJobOperator(BaseOperator):
             self.log.warning("the time limit of %s has passed; stopping the job", self.time_limit)
             order = Order.model_validate(self.order, strict=False)
             with connect(Host.load(order.conn_id)) as session:
-                self._stop(session, order, ensure_code(session).zipapp, asker_of(context), self.grace_s + CALL_S)
+                key = order.key(self.verb, self.dataset)
+                self.stop_job(session, ensure_code(session).zipapp, key, asker_of(context), self.grace_s + CALL_S)
             raise
 
     def on_kill(self) -> None:
@@ -144,12 +145,12 @@ class RemoteJobOperator(BaseOperator):
         order = Order.model_validate(self.order, strict=False)
         try:
             with connect(Host.load(order.conn_id), patience_s=KILL_S / 2) as session:
-                self._stop(session, order, self._zipapp, self._asker, KILL_S)
+                self.stop_job(session, self._zipapp, order.key(self.verb, self.dataset), self._asker, KILL_S)
         except AirflowException as error:
             self.log.warning("the job may still run: %s", error)
 
-    def _stop(self, session: HostSession, order: Order, zipapp: str, asker: str, timeout_s: float) -> JobStatus:
-        key = order.key(self.verb, self.dataset)
+    def stop_job(self, session: HostSession, zipapp: str, key: JobKey, asker: str | None, timeout_s: float) -> JobStatus:
+        """Stop a job in order; only if `asker` is the last who started it or attached to it, unless that is None."""
         request = StopRequest(workspace=session.host.workspace, key=key, grace_s=self.grace_s, asker=asker)
         status = session.call(zipapp, "stop", request, timeout_s)
         self.log.info("%s: stop was asked for; the job is %s", key, status.state)

@@ -36,7 +36,7 @@ RETRY_POLICY = ExceptionRetryPolicy(
 RETRIES: dict[str, Any] = {
     # Attaching costs nothing, so there are more tries than a failure of the work itself would deserve: Airflow may fail a
     # deferred task by itself (a trigger that fires before the scheduler has seen the deferring worker's exit, a lost heartbeat).
-    "retries": 4,
+    "retries": 5,
     "retry_delay": timedelta(seconds=30),
     "retry_exponential_backoff": True,
     "max_retry_delay": timedelta(minutes=10),

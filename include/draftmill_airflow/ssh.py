@@ -45,7 +45,7 @@ class HostSession:
             raise HostUnreachable(
                 f"{self.host.address}: the connection broke during `job {verb}`: {error or type(error).__name__}"
             ) from error
-        return read_answer(self.host.address, *outcome)
+        return read_answer(self.host, *outcome)
 
     def _run(self, line: str, data: bytes, deadline: float) -> tuple[int, bytes, bytes]:
         transport = self._client.get_transport()

@@ -41,7 +41,7 @@ class AsyncHostSession:
             raise HostUnreachable(f"{self.host.address}: no answer to `job {verb}`: {str(error) or type(error).__name__}") from error
         if done.exit_status is None or done.exit_status < 0:
             raise HostUnreachable(f"{self.host.address}: the connection broke during `job {verb}`")
-        return read_answer(self.host.address, done.exit_status, _bytes(done.stdout), _bytes(done.stderr))
+        return read_answer(self.host, done.exit_status, _bytes(done.stdout), _bytes(done.stderr))
 
 
 def _bytes(value: object) -> bytes:

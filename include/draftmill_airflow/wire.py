@@ -16,6 +16,8 @@ from pydantic import BaseModel, ValidationError
 from draftmill.errors import ExitCode
 from draftmill.jobs.models import JobStatus
 from draftmill_airflow.errors import CodeMissing, HostAnswerError, JobNeedsAPerson, PythonMissing
+from draftmill_airflow.host import Host
+from draftmill_airflow.redact import hidden, redact, redact_status
 
 Verb = Literal["start", "status", "stop"]
 
@@ -55,18 +57,19 @@ def _words(stdout: bytes, stderr: bytes) -> str:
         return last_line(stderr)[:2000] or last_line(stdout)[:2000] or "no message"
 
 
-def read_answer(where: str, exit_status: int, stdout: bytes, stderr: bytes) -> JobStatus:
-    """The job's state as the host answered it.
+def read_answer(host: Host, exit_status: int, stdout: bytes, stderr: bytes) -> JobStatus:
+    """The job's state as the host answered it, without the host's secrets.
 
     Raises PythonMissing, CodeMissing, JobNeedsAPerson or HostAnswerError, each with the host's own words.
     """
+    where = host.address
     if exit_status == ExitCode.DONE:
         try:
-            return JobStatus.model_validate_json(last_line(stdout))
+            return redact_status(JobStatus.model_validate_json(last_line(stdout)), host.secrets.values())
         except ValidationError:
-            said = last_line(stdout)[:200] or "nothing"
+            said = redact(last_line(stdout)[:200], hidden(host.secrets.values())) or "nothing"
             raise HostAnswerError(f"{where}: the answer of `job` cannot be read; it ends with {said!r}") from None
-    words = _words(stdout, stderr)
+    words = redact(_words(stdout, stderr), hidden(host.secrets.values()))
     if exit_status in (_CANNOT_EXECUTE, _NOT_FOUND):
         raise PythonMissing(f"{where}: the connection's Python cannot be run ({words}); correct draftmill.python in the connection's extra")
     if "can't open file" in words or "can't find '__main__' module" in words:

@@ -14,6 +14,7 @@ from draftmill_airflow.errors import JobFailed, JobLost, JobNeedsAPerson
 from draftmill_airflow.host import Host
 from draftmill_airflow.operator import RemoteJobOperator
 from draftmill_airflow.order import Order
+from draftmill_airflow.teardown import StopServerOperator
 from tests.integration.airflow.conftest import job_keys, look, order_for
 from tests.integration.rehearsal import tell
 
@@ -140,3 +141,25 @@ def test_a_data_set_that_is_not_in_the_order_is_refused_by_name(host: Host, work
     with pytest.raises(JobNeedsAPerson, match="omega"):
         run(operator(order_for("alpha"), dataset="omega"))
     assert not workspace.exists()
+
+
+def stopping(order: Order, results: list[dict[str, Any]]) -> Any:
+    """Carry out `stop_server` after tasks that left these results."""
+    task = StopServerOperator(task_id="t", user_task_id="dataset.generate", order=order.model_dump(mode="json"))
+    ti = SimpleNamespace(**vars(context()["ti"]), xcom_pull=lambda task_ids: results)
+    return task.execute({"ti": ti})  # type: ignore[arg-type]
+
+
+def test_the_teardown_first_stops_a_job_that_nobody_waits_for(host: Host, workspace: Path) -> None:
+    order = order_for("alpha", "beta", budget_tokens=100_000)
+    defer(operator(order, inline_s=0.5))
+    assert stopping(order, [{"dataset": "beta"}]) == {"stopped": True}
+    assert look(host, order.key("generate", "alpha")).state == "stopped"
+    assert (workspace / "campaigns/test/events.log").read_text().splitlines()[-2:] == ["stopped alpha", "stop-server"]
+
+
+def test_the_teardown_leaves_alone_what_has_its_result(host: Host) -> None:
+    order = order_for(budget_tokens=100_000)
+    defer(operator(order, inline_s=0.5))
+    stopping(order, [{"dataset": "alpha"}])
+    assert look(host, order.key("generate", "alpha")).state == "running"

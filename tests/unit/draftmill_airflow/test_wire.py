@@ -10,8 +10,11 @@ import pytest
 
 from draftmill.jobs.models import JobKey, JobStatus
 from draftmill_airflow.errors import CodeMissing, HostAnswerError, JobNeedsAPerson, PythonMissing
+from draftmill_airflow.host import Host
 from draftmill_airflow.wire import command, delays, last_line, read_answer
 
+SECRET = "hf_nobody_may_see_this"
+HOST = Host("gpu_host", "gpu1", "/bin/python", "~/draftmill", {"HF_TOKEN": SECRET, "SHORT": "is"})
 STATUS = JobStatus(key=JobKey(campaign="c", task="generate", dataset="d"), state="running", log="é\n")
 
 
@@ -22,7 +25,29 @@ def test_the_command_is_two_quoted_paths_and_a_verb() -> None:
 
 def test_an_answer_is_its_last_line() -> None:
     said = b"Welcome to gpu1\n\n" + STATUS.model_dump_json().encode() + b"\n"
-    assert read_answer("gpu1", 0, said, b"locale: cannot set\n") == STATUS
+    assert read_answer(HOST, 0, said, b"locale: cannot set\n") == STATUS
+
+
+def test_no_answer_holds_a_secret() -> None:
+    careless = {"token": SECRET, "lines": [f"a {SECRET}", 7, None], "nested": {SECRET: "is"}}
+    said = STATUS.model_copy(
+        update={"log": f"t={SECRET}\nthis is fine\n", "error": SECRET, "result": careless, "progress": {"message": SECRET}}
+    )
+    found = read_answer(HOST, 0, said.model_dump_json().encode(), b"")
+    assert SECRET not in found.model_dump_json()
+    assert found.log == "t=***\nthis is fine\n"
+    assert found.result == {"token": "***", "lines": ["a ***", 7, None], "nested": {"***": "is"}}
+    for exit_status in (0, 65, 75, 127):
+        with pytest.raises(Exception, match="gpu1") as caught:
+            read_answer(HOST, exit_status, b"", f"sh: {SECRET}\n".encode())
+        assert SECRET not in str(caught.value)
+
+
+def test_a_secret_of_several_lines_is_hidden_line_by_line() -> None:
+    key = "-----BEGIN KEY-----\nabcdefgh\n-----END KEY-----\n"
+    host = Host("gpu_host", "gpu1", "/bin/python", "~/draftmill", {"KEY": key})
+    said = STATUS.model_copy(update={"log": "prints abcdefgh here\n"})
+    assert read_answer(host, 0, said.model_dump_json().encode(), b"").log == "prints *** here\n"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +69,7 @@ def test_an_answer_is_its_last_line() -> None:
 )
 def test_failures_are_told_apart(exit_status: int, stdout: bytes, stderr: bytes, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind) as caught:
-        read_answer("gpu1", exit_status, stdout, stderr)
+        read_answer(HOST, exit_status, stdout, stderr)
     assert words in str(caught.value)
 
 

@@ -14,7 +14,7 @@ with DAG(
     "one_job",
     schedule=None,
     params={"order": Param({}, type="object")},
-    default_args=RETRIES | {"retry_delay": timedelta(seconds=3), "retry_exponential_backoff": False},
+    default_args=RETRIES | {"retry_delay": timedelta(seconds=5)},
 ):
 
     @task
