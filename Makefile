@@ -13,7 +13,7 @@ LOCK := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "Needs Python 3.11 or 3.12 and nothing else. PYTHON=/path/to/python names one; PIP_INDEX_URL and PIP_EXTRA_INDEX_URL are"
 	@echo "respected, so the second may name PyTorch's CPU wheels (where pip would take its CUDA build, several GB larger)."
@@ -35,8 +35,12 @@ demo-stop: ## Stop everything the demo started, and check that nothing is left
 	@if [ -x $(VENV)/python ]; then PYTHONPATH=include $(VENV)/python -m demo.run stop; else echo "The demo was never set up here."; fi
 
 .PHONY: test
-test: setup ## Run all tests: unit, DAGs, integration on a real SSH server and the real SGLang
+test: setup ## Run the tests: unit, DAGs, integration on a real SSH server and the real SGLang
 	$(VENV)/python -m pytest
+
+.PHONY: test-endurance
+test-endurance: setup ## Run the tests that take many minutes each: long outages, restarts, random fault schedules
+	$(VENV)/python -m pytest -m endurance
 
 .PHONY: lint
 lint: setup-airflow ## Check style, import rules and formatting
