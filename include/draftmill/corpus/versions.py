@@ -17,6 +17,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from draftmill.errors import PermanentError
@@ -63,12 +64,17 @@ class Versions:
         """Make `folder` the current version and return its final path. Durable before anybody can see it."""
         before = self.current()
         sync_tree(folder)
-        final = self.root / manifest_sha256[:NAME_LENGTH]
+        final = self._free_name(manifest_sha256[:NAME_LENGTH])
         folder.rename(final)
         fsync_directory(self.root)
         self._point_to(final)
         self._remove_all_but(final, before)
         return final
+
+    def _free_name(self, name: str) -> Path:
+        """A name that is not taken: a damaged version may have the same manifest as the one that replaces it."""
+        candidates = (self.root / (f"{name}-{number}" if number else name) for number in count())
+        return next(path for path in candidates if not path.exists())
 
     def _point_to(self, final: Path) -> None:
         fresh = self.root / ".link"
