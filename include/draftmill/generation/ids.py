@@ -78,16 +78,21 @@ class IdIndex:
         import numpy as np
 
         known = len(self._high)
-        high, low = np.concatenate([self._high, high]), np.concatenate([self._low, low])
-        places = np.concatenate([self._places, places])
+        if known:
+            high, low = np.concatenate([self._high, high]), np.concatenate([self._low, low])
+            places = np.concatenate([self._places, places])
         order = np.argsort(high, kind="stable")
-        high, low = high[order], low[order]
+        high = high[order]
+        low = low[order]
         again = np.zeros(len(high), bool)
         again[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
         if bool(np.any((high[1:] == high[:-1]) & ~again[1:])):
             order, high, low, again = self._by_both(order, high, low)
-        keep = ~again
-        self._high, self._low, self._places = high[keep], low[keep], places[order[keep]]
+        if again.any():
+            keep = ~again
+            self._high, self._low, self._places = high[keep], low[keep], places[order[keep]]
+        else:
+            self._high, self._low, self._places = high, low, places[order]
         return sorted(int(index) - known for index in order[again])
 
     @staticmethod

@@ -25,6 +25,9 @@ SIGMA = 0.9
 
 PRIOR_WEIGHT = 24.0
 BINS = 96
+_AT_ONCE = 65_536
+"""Known lengths are taken in pieces, so that millions of them need no copies of their own."""
+
 _NORMAL = NormalDist()
 
 
@@ -88,8 +91,9 @@ class LengthModel:
         self._edges: list[float] = self._grid.tolist()
         self._finished = np.zeros(len(self._grid))
         self._prior = _log_normal_survival(self._grid, expected)
-        if known is not None and len(known):
-            self._take(known)
+        if known is not None:
+            for start in range(0, len(known), _AT_ONCE):
+                self._take(known[start : start + _AT_ONCE])
 
     def _take(self, lengths: Floats) -> None:
         import numpy as np

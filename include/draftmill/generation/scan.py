@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -105,7 +105,7 @@ class JournalIndex:
 def scan(path: Path) -> JournalIndex:
     """Index the journal at `path`; an absent file is an empty journal."""
     index = JournalIndex()
-    blocks: list[Block] = []
+    columns = _Columns()
     try:
         stream = path.open("rb", buffering=BLOCK_BYTES)
     except FileNotFoundError:
@@ -116,9 +116,9 @@ def scan(path: Path) -> JournalIndex:
                 index.torn = Damage(index.size + sum(map(len, lines[:-1])), len(lines[-1]), "not a whole line")
                 lines.pop()
             ends = list(accumulate(map(len, lines), initial=index.size))
-            blocks.append(_fast(lines, ends) or _slow(lines, ends, index))
+            columns.add(_fast(lines, ends) or _slow(lines, ends, index))
             index.size = ends[-1]
-    _fill(index, blocks)
+    _fill(index, columns)
     return index
 
 
@@ -179,15 +179,36 @@ def _slow(lines: list[bytes], ends: list[int], index: JournalIndex) -> Block:
     )
 
 
-def _fill(index: JournalIndex, blocks: list[Block]) -> None:
+class _Columns:
+    """The columns of all blocks, each given away whole and only once, so that millions of rows are not held twice."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[npt.NDArray[Any]]] = {}
+
+    def add(self, block: Block) -> None:
+        """Append a block."""
+        columns = {name: getattr(block, name) for name in ("places", "prompt_tokens", "completion_tokens", "stops")}
+        columns |= {"high": block.ids[:, 0].copy(), "low": block.ids[:, 1].copy()}
+        for name, column in columns.items():
+            self._parts.setdefault(name, []).append(column)
+
+    def take(self, name: str) -> npt.NDArray[Any]:
+        """The whole column; it is not kept here."""
+        import numpy as np
+
+        return np.concatenate(self._parts.pop(name))
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+
+def _fill(index: JournalIndex, columns: _Columns) -> None:
     import numpy as np
 
-    if not blocks:
+    if not columns:
         return
-    ids = np.concatenate([block.ids for block in blocks])
-    prompts, lengths = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("prompt_tokens", "completion_tokens"))
-    stops = np.concatenate([block.stops for block in blocks])
-    again = index.ids.load(ids[:, 0], ids[:, 1], np.concatenate([block.places for block in blocks]))
+    again = index.ids.load(columns.take("high"), columns.take("low"), columns.take("places"))
+    prompts, lengths, stops = columns.take("prompt_tokens"), columns.take("completion_tokens"), columns.take("stops")
     if again:
         prompts, lengths, stops = (np.delete(column, again) for column in (prompts, lengths, stops))
     index.lengths = lengths
