@@ -38,7 +38,7 @@ def test_one_version_before_is_kept(versions: Versions, tmp_path: Path) -> None:
 
 def test_a_version_with_the_manifest_of_a_damaged_one_takes_its_place(versions: Versions, tmp_path: Path) -> None:
     folders = [publish(versions, "a") for _ in range(3)]
-    assert [folder.name for folder in folders] == ["a" * 16, "a" * 16 + "-1", "a" * 16]
+    assert [folder.name.removeprefix("a" * 16) for folder in folders] == ["", "-1", "-2"]
     assert (tmp_path / "corpus").readlink() == Path("corpora") / folders[2].name
     assert (tmp_path / "corpus/train.jsonl").read_text() == "a"
 
