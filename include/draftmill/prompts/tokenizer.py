@@ -5,9 +5,11 @@ A wrong tokenizer is not noticed by the server, which takes ids: it answers nons
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,17 +137,11 @@ def load_tokenizer(request: TokenizerRequest) -> LoadedTokenizer:
 
 def load_raw(folder: str, *, trust_remote_code: bool) -> Any:
     """The tokenizer in a model's folder, not checked against the model. PermanentError where it cannot be loaded."""
-    # Nothing here needs a deep-learning library, so there is nothing to advise.
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from transformers import AutoTokenizer
-
+    with _without_torch():
+        from transformers import AutoTokenizer
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except ImportError as error:
-        if sys.modules.get("torch", error) is None:
-            # A worker hides torch; the model's own tokenizer code wants it after all.
-            del sys.modules["torch"]
-            return load_raw(folder, trust_remote_code=trust_remote_code)
         raise PermanentError(f"tokenizer at {folder} needs a package that is not installed: {_one_line(error)}") from None
     except (OSError, ValueError, KeyError) as error:
         if "trust_remote_code" in str(error):
@@ -153,6 +149,23 @@ def load_raw(folder: str, *, trust_remote_code: bool) -> Any:
                 f"tokenizer at {folder} comes with code of its own; look at it, then set trust_remote_code in the server profile"
             ) from None
         raise PermanentError(f"tokenizer at {folder} cannot be loaded: {_one_line(error)}") from None
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Hide torch while transformers is imported for the first time, which would import it, too.
+
+    That takes seconds, and a quarter of a gigabyte in every process, and tokenizers use nothing of it.
+    """
+    hide = not {"torch", "transformers"} & set(sys.modules)
+    if hide:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    try:
+        yield
+    finally:
+        if hide:
+            del sys.modules["torch"]
 
 
 def _one_line(error: Exception) -> str:

@@ -11,7 +11,6 @@ import itertools
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +27,7 @@ _QUEUED = 2
 _AHEAD = 4
 """Tasks per worker that may be drawn and not yet handed out."""
 _TICK_S = 0.5
+_LEAVE_S = 2.0
 
 
 def _serve(pipe: Connection) -> None:
@@ -35,8 +35,6 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # One thread a process: the processes are what runs in parallel.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # transformers imports torch where it finds it: seconds, and a quarter of a gigabyte in every process, of which tokenizers use nothing.
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     while True:
         try:
             task = pipe.recv()
@@ -75,7 +73,8 @@ class Workers:
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
-            # A worker that still works on a task nobody waits for is not worth waiting for.
+            # An idle worker ends by itself, in order; one that still works on a task nobody waits for is not worth waiting for.
+            process.join(_LEAVE_S)
             process.terminate()
             process.join()
 

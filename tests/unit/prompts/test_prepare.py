@@ -196,7 +196,8 @@ class TestReuse:
         run(ctx)
         meta = read_json(ctx.folder.prompts_meta("alpha"))
         assert meta["sha256"] == sha256_file(ctx.folder.prompts("alpha"))
-        assert meta["sources"] == [{"path": "a.jsonl", "files": 1, "bytes": (tmp_path / "a.jsonl").stat().st_size}]
+        size = (tmp_path / "a.jsonl").stat().st_size
+        assert meta["sources"] == [{"path": "a.jsonl", "files": 1, "bytes": size, "rows_read": 60}]
         assert {"vocab_size", "context_length", "tokenizer_hash", "template_hash", "transformers", "eos_token_ids"} <= set(meta)
 
 

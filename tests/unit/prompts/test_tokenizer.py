@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +108,21 @@ def test_the_hash_covers_what_decides_ids_and_nothing_else(folder: Path, tmp_pat
     (folder / "chat_template.jinja").write_text("other")
     assert files_hash(folder) != before
     assert files_hash(save_model_folder(tmp_path / "again", context_length=4096)) == before
+
+
+def test_loading_imports_no_torch_and_leaves_it_importable(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/torch.py").write_text("raise SystemExit('imported')")
+    script = f"""
+import sys
+from draftmill.prompts.tokenizer import load_raw
+load_raw({str(folder)!r}, trust_remote_code=False)
+assert "torch" not in sys.modules
+import importlib.util
+assert importlib.util.find_spec("torch") is not None
+"""
+    path = os.pathsep.join([str(tmp_path / "site"), *sys.path])
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, check=True)
 
 
 REMOTE = '''

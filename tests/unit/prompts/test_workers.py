@@ -30,10 +30,6 @@ def die(number: int) -> int:
     return number
 
 
-def see_torch() -> bool:
-    return "torch" in sys.modules and sys.modules["torch"] is None
-
-
 @pytest.mark.parametrize("count", [0, 2])
 def test_results_come_in_the_order_of_the_tasks(count: int) -> None:
     with Workers(count, threading.Event()) as workers:
@@ -84,11 +80,6 @@ def test_tasks_are_drawn_as_they_are_needed() -> None:
         next(results)
         assert len(drawn) <= 10
         results.close()
-
-
-def test_torch_is_hidden_from_workers() -> None:
-    with Workers(1, threading.Event()) as workers:
-        assert workers.each(see_torch)
 
 
 PARENT = """
