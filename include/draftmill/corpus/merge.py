@@ -81,6 +81,11 @@ class Merge:
         if (table["fate"] == HELD_OUT).any():
             self._write(table, HELD_OUT)
         manifest = build_manifest(self.ctx, self.request, table, self.exports, parent)
+        vocabulary = manifest["exports"]["vocabulary"]
+        if vocabulary["draft_size"]:
+            self.ctx.progress(
+                f"a draft vocabulary of {vocabulary['draft_size']:,} covers {vocabulary['coverage']:.2%} of the generated tokens"
+            )
         self._write_card(table, manifest)
         return write_manifest(self.folder, manifest, self.exports.hashes)
 

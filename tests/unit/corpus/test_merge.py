@@ -305,6 +305,14 @@ def test_a_stop_leaves_the_old_corpus(tmp_path: Path) -> None:
     assert [path.name for path in campaign.folder.corpus.resolve().parent.glob(".building*")] == []
 
 
+def test_the_coverage_of_the_draft_vocabulary_is_said(tmp_path: Path) -> None:
+    campaign = two_datasets(tmp_path, corpus={"draft_vocab_size": 100})
+    all_steps(campaign)
+    coverage = manifest(campaign)["exports"]["vocabulary"]["coverage"]
+    assert 0.2 < coverage < 0.9
+    assert f"a draft vocabulary of 100 covers {coverage:.2%} of the generated tokens" in campaign.said
+
+
 def test_the_manifest_tells_where_everything_came_from(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path, "alpha", description="For the test.")
     responses = campaign.fill("alpha", 30, 20)
