@@ -16,7 +16,8 @@ _HEAD_BYTES = 1 << 20
 _STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?(?: [A-Z]{1,4}\d+)*\]\s*(?:(?:INFO|WARNING|ERROR|CRITICAL)\b:?\s*)?")
 _NOISE = re.compile(
     r"Ignore import error|server_args=|(?:Future|User|Deprecation|Runtime)Warning|warnings\.warn|is deprecated|resource_tracker"
-    r'|"(?:GET|POST|PUT|HEAD) /|(?:Prefill|Decode) batch[,:]|\d+%\||Completed \||Started server process|Waiting for application|^\W*$'
+    r'|"(?:GET|POST|PUT|HEAD) /|(?:Prefill|Decode) batch[,:]|\d+%\||Completed \||Started server process|Waiting for application'
+    r"|Example: sglang|Fail to set RLIMIT|^\W*$"
 )
 _COMPLAINT = re.compile(
     r"error|exception|fail|fatal|cannot|can't|couldn't|killed|time(?:d )?-?out|abort|watchdog|out of|not enough|no space|exceeded|xid"

@@ -107,6 +107,7 @@ class Supervisor:
         while True:
             ending, launch, loaded = self._incarnation()
             diagnosis = None if ending.orderly else diagnose(launch.log, ending)
+            self._keeper.write(message=ending.why)
             self._end(launch, drain_s=self._profile.drain_s if loaded and ending.orderly else 0.0, why=diagnosis)
             if diagnosis is None:
                 self._keeper.write(state="stopped", message=ending.why)
@@ -207,7 +208,7 @@ class Supervisor:
             return Ending("asked", "stopped on request")
         report = self._folder.wedged(self._state.incarnation)
         if self._state.state == "ready" and report.exists():
-            return Ending("wedged", f"generates nothing, says {report.read_text(errors='replace').strip() or 'a holder of a lease'}")
+            return Ending("wedged", f"is wedged, says {report.read_text(errors='replace').strip() or 'a holder of a lease'}")
         return self._idle()
 
     def _leased(self) -> bool:

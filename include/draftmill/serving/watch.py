@@ -78,7 +78,7 @@ class Watch:
         if self._generates(min(self._silent_s, _LONGEST_TOKEN_S)) or self._notice_movement():
             self._moved_at = time.monotonic()
             return None
-        return Ending("wedged", f"no token in {time.monotonic() - self._moved_at:.0f} s, although its process lives")
+        return Ending("wedged", f"has given no token for {time.monotonic() - self._moved_at:.0f} s, although its process lives")
 
     def _generates(self, timeout_s: float) -> bool:
         try:

@@ -228,18 +228,6 @@ def test_a_slow_answer_under_load_is_no_death(workspace: Workspace, fake: Any, s
         assert state_of(workspace).incarnation == 1
 
 
-def test_a_full_disk_does_not_end_the_server(workspace: Workspace, fake: Any, stop: threading.Event) -> None:
-    with hold(workspace, fake(silent_s=600), "one/alpha", stop) as source:
-        endpoint = source.wait()
-        folder = ServerFolder.of(workspace)
-        folder.root.chmod(0o500)
-        try:
-            Probe(endpoint.base_url, endpoint.api_key).generate_one(10)
-        finally:
-            folder.root.chmod(0o700)
-        assert state_of(workspace).state == "ready"
-
-
 def test_waiting_is_bounded_where_it_is_asked_to_be(workspace: Workspace, fake: Any, stop: threading.Event) -> None:
     with hold(workspace, fake(), "one/alpha", stop) as source:
         source.wait()

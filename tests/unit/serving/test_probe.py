@@ -37,6 +37,9 @@ class Pages(ThreadingHTTPServer):
         self.pages: dict[str, tuple[int, Any]] = {}
         self.seen: list[Any] = []
 
+    def handle_error(self, *args: object) -> None:
+        """A probe that gave up waiting has closed its connection: nothing to tell."""
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"

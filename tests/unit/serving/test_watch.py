@@ -75,7 +75,7 @@ def test_a_server_without_a_token_is_wedged(launch: Launch) -> None:
     answers.generates = False
     ending = watched(launch, answers)
     assert ending.kind == "wedged"
-    assert ending.why.startswith("no token in ")
+    assert ending.why.startswith("has given no token for ")
 
 
 def test_a_server_that_still_generates_when_asked_is_not(launch: Launch) -> None:
