@@ -76,8 +76,7 @@ class RemoteJobOperator(BaseOperator):
         self.inline_s = inline_s
         self.time_limit = time_limit
         self.grace_s = grace_s
-        self._zipapp: str | None = None
-        self._asker: str | None = None
+        self._at_work: tuple[HostSession, str, StartRequest] | None = None
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Start the job or attach to it; wait for it here for a moment, then in the triggerer."""
@@ -89,10 +88,12 @@ class RemoteJobOperator(BaseOperator):
         request = StartRequest(workspace=host.workspace, key=key, plan=plan, secrets=host.secrets, asker=asker)
         with connect(host) as session:
             zipapp = ensure_code(session).zipapp
-            self._zipapp, self._asker = zipapp, asker
+            self._at_work = session, zipapp, request
             watch = self._start(session, zipapp, request)
-            if self._wait_here(session, watch, zipapp):
-                return self._done(result_of(watch.last))
+            over = self._wait_here(session, watch, zipapp)
+            self._at_work = None
+        if over:
+            return self._done(result_of(watch.last))
         self.log.info("%s goes on; the triggerer watches it from here", key)
         seen, attempt = watch.seen
         trigger = RemoteJobTrigger(order.conn_id, zipapp, key.model_dump(), asker, seen, attempt, self.grace_s)
@@ -139,13 +140,16 @@ class RemoteJobOperator(BaseOperator):
             raise
 
     def on_kill(self) -> None:
-        """Stop the job: a user has marked or cleared the running task. The stop goes on on the host after this process is gone."""
-        if self._zipapp is None or self._asker is None:
+        """Stop the job: a user has marked or cleared the running task. The stop goes on on the host after this process is gone.
+
+        Airflow calls this from a signal handler, so it uses the connection that is there: to ask for anything else, the connection's
+        settings for example, could wait for ever on what was interrupted.
+        """
+        if self._at_work is None:
             return
-        order = Order.model_validate(self.order, strict=False)
+        session, zipapp, request = self._at_work
         try:
-            with connect(Host.load(order.conn_id), patience_s=KILL_S / 2) as session:
-                self.stop_job(session, self._zipapp, order.key(self.verb, self.dataset), self._asker, KILL_S)
+            self.stop_job(session, zipapp, request.key, request.asker, KILL_S)
         except AirflowException as error:
             self.log.warning("the job may still run: %s", error)
 

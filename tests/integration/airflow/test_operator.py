@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from draftmill_airflow.order import Order
 from draftmill_airflow.teardown import StopServerOperator
 from tests.integration.airflow.conftest import job_keys, look, order_for
 from tests.integration.rehearsal import tell
+from tests.integration.sshd import Sshd
 
 
 def context(try_number: int = 1) -> dict[str, Any]:
@@ -85,21 +87,29 @@ def test_the_exit_code_decides_about_a_retry(host: Host, workspace: Path, how: s
         run(operator(order_for()))
 
 
-def test_a_kill_stops_the_job_in_order(host: Host, workspace: Path) -> None:
+def test_a_kill_while_it_waits_stops_the_job_in_order(host: Host, workspace: Path, sshd: Sshd) -> None:
+    """As Airflow does it: a signal in the middle of a call, and the body goes on. One connection has to do, with two sessions."""
+    sshd.stop()
+    sshd.options["MaxSessions"] = "2"
+    sshd.start()
+    order = order_for(budget_tokens=100_000)
+    task = operator(order, inline_s=30)
+    before = signal.signal(signal.SIGALRM, lambda *_: task.on_kill())
+    signal.setitimer(signal.ITIMER_REAL, 8)
+    try:
+        with pytest.raises(JobFailed, match="stopped on the host"):
+            run(task)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert "stopped alpha" in (workspace / "campaigns/test/events.log").read_text()
+
+
+def test_a_kill_after_the_handover_is_the_triggers_business(host: Host) -> None:
     order = order_for(budget_tokens=100_000)
     task = operator(order, inline_s=0.5)
     defer(task)
     task.on_kill()
-    assert look(host, order.key("generate", "alpha")).state == "stopped"
-    assert "stopped alpha" in (workspace / "campaigns/test/events.log").read_text()
-
-
-def test_a_late_kill_by_an_earlier_try_leaves_the_next_tries_job_alone(host: Host) -> None:
-    order = order_for(budget_tokens=100_000)
-    first = operator(order, inline_s=0.5)
-    defer(first)
-    defer(operator(order, inline_s=0.5), try_number=2)
-    first.on_kill()
     assert look(host, order.key("generate", "alpha")).state == "running"
 
 
