@@ -106,12 +106,6 @@ def job_processes(workspace: Path, key: JobKey | None = None) -> list[psutil.Pro
 def set_up(folder: Path, **sshd_options: str) -> Live:
     """Start everything; takes a minute."""
     include = rehearsal_tree(folder)
-    policy = include / "draftmill_airflow" / "retry_policy.py"
-    text = policy.read_text()
-    for was, now in {"timedelta(seconds=30)": "timedelta(seconds=3)", "timedelta(seconds=60)": "timedelta(seconds=5)"}.items():
-        assert was in text
-        text = text.replace(was, now)
-    policy.write_text(text)  # a test waits for its retries
     config, dags, workspace = folder / "config", folder / "dags", folder / "workspace"
     (config / "campaigns").mkdir(parents=True)
     shutil.copy(REPOSITORY / "include" / "config" / "servers.yaml", config)

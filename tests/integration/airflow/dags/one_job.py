@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, task
@@ -14,7 +13,7 @@ with DAG(
     "one_job",
     schedule=None,
     params={"order": Param({}, type="object")},
-    default_args=RETRIES | {"retry_delay": timedelta(seconds=5)},
+    default_args=RETRIES,
 ):
 
     @task
