@@ -60,7 +60,7 @@ ENVIRONMENTS = {
             ROOT / ".venv-sglang",
             (("-r", "requirements-sglang-cpu.txt"), ("--no-deps", "-r", "demo/requirements-nodeps.txt")),
             "SGLang on the CPU: 1.7 GB, about 90 s",
-            f"{SHIM}\nimport gpu_stand_ins\n",
+            f"{SHIM}\nimport gpu_stand_ins, loopback_store\n",
         ),
     )
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from demo.environments import SHIM
@@ -59,6 +60,30 @@ def test_who_asks_first_is_told_that_the_package_is_absent() -> None:
 def test_no_gpu_driver_is_claimed_and_plain_arithmetic_is_right() -> None:
     code = "import triton, triton.runtime; print(hasattr(triton.runtime.driver, 'active'), triton.cdiv(7, 2), triton.next_power_of_2(9))"
     assert run(code) == "False 4 16"
+
+
+def test_the_patching_finder_leaves_other_modules_alone_and_goes_after_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "torch" / "distributed"
+    folder.mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    (folder / "__init__.py").touch()
+    # A stand-in for torch's store, which is not in this environment: it tells what it was given.
+    (folder / "rendezvous.py").write_text("def TCPStore(**options): return options")
+    code = f"""
+import socket, loopback_store, json
+sys.path.insert(0, {str(tmp_path)!r})
+import torch.distributed.rendezvous as rendezvous
+assert not any(isinstance(finder, loopback_store.PatchingFinder) for finder in sys.meta_path)
+given = rendezvous.TCPStore(host_name="127.0.0.1", port=0, is_master=True)
+print(socket.socket(fileno=given["master_listen_fd"]).getsockname()[0])
+print(rendezvous.TCPStore(host_name="127.0.0.1", port=0, is_master=False))
+print(rendezvous.TCPStore(host_name="10.0.0.1", port=0, is_master=True))
+"""
+    assert run(code).splitlines() == [
+        "127.0.0.1",
+        "{'host_name': '127.0.0.1', 'port': 0, 'is_master': False}",
+        "{'host_name': '10.0.0.1', 'port': 0, 'is_master': True}",
+    ]
 
 
 def test_a_real_package_wins() -> None:
