@@ -47,7 +47,7 @@ class PatchingFinder:
         """The module's own spec with a loader that patches; None for any other module."""
         if name != MODULE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             loader: Any = spec.loader
