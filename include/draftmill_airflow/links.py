@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -22,7 +23,7 @@ def sftp_url(address: str, path: str) -> str:
     return f"sftp://{address}/{quote(path.lstrip('/'), safe='/~')}"
 
 
-def _url(operator: Any, path_of: Any) -> str:
+def _url(operator: Any, path_of: Callable[[Order, Host], str]) -> str:
     try:
         order = Order.model_validate(operator.order, strict=False)
         host = Host.load(order.conn_id)

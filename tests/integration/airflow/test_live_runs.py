@@ -9,8 +9,7 @@ import pytest
 from tests.integration.airflow.live import CONN_ID, DATASETS, Live, job_processes
 from tests.integration.rehearsal import tell
 
-pytestmark = [pytest.mark.airflow_live, pytest.mark.slow, pytest.mark.timeout(1200)]
-endurance = pytest.mark.endurance
+pytestmark = [pytest.mark.airflow_live, pytest.mark.endurance, pytest.mark.timeout(1200)]
 
 WAIT_S = 500
 
@@ -40,7 +39,6 @@ def test_a_run_is_green_and_says_what_it_did(live: Live) -> None:
     assert links["Journal"].endswith(f"{campaign.folder}/journal/alpha.jsonl")
 
 
-@endurance
 def test_a_second_run_of_a_finished_campaign_does_nothing_and_says_so(live: Live) -> None:
     campaign = live.campaign("again", "alpha", "beta")
     assert campaign.trigger().wait(WAIT_S) == "success"
@@ -54,7 +52,6 @@ def test_a_second_run_of_a_finished_campaign_does_nothing_and_says_so(live: Live
     assert max(entry["try_number"] for entry in run.tasks().values()) == 1
 
 
-@endurance
 def test_a_raised_budget_continues(live: Live) -> None:
     campaign = live.campaign("raised", "alpha")
     assert campaign.trigger(tokens_per_dataset="0.1k").wait(WAIT_S) == "success"
@@ -75,7 +72,6 @@ def test_a_raised_budget_continues(live: Live) -> None:
         ({"budget": 5}, "parameter budget: unknown key"),
     ],
 )
-@endurance
 def test_bad_parameters_are_refused_by_plan_before_anything_runs_on_the_host(live: Live, params: dict[str, object], sentence: str) -> None:
     campaign = live.campaign("refused")
     logins = (live.sshd.folder / "sshd.log").read_text().count("Accepted publickey")
@@ -87,7 +83,6 @@ def test_bad_parameters_are_refused_by_plan_before_anything_runs_on_the_host(liv
     assert (live.sshd.folder / "sshd.log").read_text().count("Accepted publickey") == logins
 
 
-@endurance
 def test_a_dry_run_shows_the_table_and_starts_nothing(live: Live) -> None:
     campaign = live.campaign("dry")
     run = campaign.trigger(dry_run=True)
@@ -124,7 +119,6 @@ def test_a_failed_data_set_leaves_the_others_alone_and_is_finished_by_clearing_i
     assert not campaign.server_is_up()
 
 
-@endurance
 def test_a_temporary_failure_is_tried_again_by_itself(live: Live) -> None:
     campaign = live.campaign("temporary", "alpha", "beta")
     told = tell(live.workspace, "prepare", "beta", do="fail", how="temporary", times=1)
@@ -137,7 +131,6 @@ def test_a_temporary_failure_is_tried_again_by_itself(live: Live) -> None:
     assert campaign.count("merge") == 1
 
 
-@endurance
 def test_clear_only_failed_finishes_the_run_although_it_leaves_out_the_setup(live: Live) -> None:
     campaign = live.campaign("onlyfailed", "alpha", "beta")
     told = tell(live.workspace, "generate", "beta", do="fail", how="permanent")
@@ -153,7 +146,6 @@ def test_clear_only_failed_finishes_the_run_although_it_leaves_out_the_setup(liv
     assert campaign.count("merge") == 1
 
 
-@endurance
 def test_clearing_a_whole_finished_run_repeats_nothing(live: Live) -> None:
     campaign = live.campaign("clearall", "alpha", "beta")
     run = campaign.trigger()
@@ -168,7 +160,6 @@ def test_clearing_a_whole_finished_run_repeats_nothing(live: Live) -> None:
     assert not campaign.server_is_up()
 
 
-@endurance
 def test_marking_a_deferred_task_failed_stops_its_job_and_the_server(live: Live) -> None:
     campaign = live.campaign("marked", "alpha", "beta", datasets=[{"name": "alpha", "budget_tokens": 100_000}, {"name": "beta"}])
     run = campaign.trigger()
@@ -181,7 +172,6 @@ def test_marking_a_deferred_task_failed_stops_its_job_and_the_server(live: Live)
     assert not campaign.server_is_up()
 
 
-@endurance
 def test_clearing_a_deferred_task_goes_on_with_one_writer(live: Live) -> None:
     campaign = live.campaign("cleared", "alpha", tokens_per_dataset=4_000)
     run = campaign.trigger()
@@ -192,7 +182,6 @@ def test_clearing_a_deferred_task_goes_on_with_one_writer(live: Live) -> None:
     assert campaign.count("merge") == 1
 
 
-@endurance
 def test_a_second_run_waits_for_the_first(live: Live) -> None:
     campaign = live.campaign("waits", "alpha", tokens_per_dataset=1_000)
     first, second = campaign.trigger(), campaign.trigger(datasets="alpha")
@@ -203,7 +192,6 @@ def test_a_second_run_waits_for_the_first(live: Live) -> None:
     assert campaign.count("merge") == 1
 
 
-@endurance
 def test_merge_partial_merges_the_rest_and_the_run_is_not_green(live: Live) -> None:
     campaign = live.campaign("partial", "alpha", "beta")
     told = tell(live.workspace, "tokenize", "beta", do="fail", how="permanent")
@@ -217,7 +205,6 @@ def test_merge_partial_merges_the_rest_and_the_run_is_not_green(live: Live) -> N
     assert json.loads((campaign.folder / "corpus" / "manifest.json").read_text()) == {"alpha": 30}
 
 
-@endurance
 def test_marking_the_run_failed_stops_everything_in_order(live: Live) -> None:
     campaign = live.campaign("stopped", "alpha", tokens_per_dataset=100_000)
     run = campaign.trigger()
