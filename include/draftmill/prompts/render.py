@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from draftmill.errors import PermanentError
+from draftmill.prompts.probe import make_probe
 from draftmill.prompts.special_text import SpecialText, is_tiktoken
 from draftmill.prompts.tokenizer import LoadedTokenizer
 from draftmill.sources.chat import Message, SkipRow
@@ -48,8 +49,8 @@ class Renderer:
         self._policy = policy
         self.special = SpecialText(loaded.tokenizer)
         self._where = loaded.about["model_path"]
-        self.about = loaded.about
         self._encode = self._quickest_encoder()
+        self.about = {**loaded.about, "probe": make_probe(loaded.tokenizer, self.text(_TRIALS[0], None))}
 
     def render(self, conversations: Sequence[tuple[list[Message], Tools]], *, own_answers: bool = False) -> list[Rendered]:
         """Render a batch.
