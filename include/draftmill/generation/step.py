@@ -86,6 +86,7 @@ async def generate(ctx: StepContext, journal: Journal, source: ServerSource, con
     runner = Runner(Parts(ctx, source, book, supply, flights, pace, form, vocab_size, connector))
     settled = False
     try:
+        await _confirm_tokenizer(ctx, source, meta.get("probe"))
         outcome = await runner.run()
         settled = True
     finally:
@@ -100,6 +101,18 @@ async def generate(ctx: StepContext, journal: Journal, source: ServerSource, con
 def _prompts_meta(ctx: StepContext) -> dict[str, Any]:
     meta = read_json(ctx.folder.prompts_meta(ctx.dataset.name))
     return meta if isinstance(meta, dict) else {}
+
+
+async def _confirm_tokenizer(ctx: StepContext, source: ServerSource, probe: Any) -> None:
+    """PermanentError where the server makes other ids of a text than the tokenizer that the prompts were made with."""
+    if not probe:
+        return
+    from draftmill.prompts.probe import check_server
+
+    endpoint = await source.endpoint()
+    agreed = await asyncio.to_thread(check_server, endpoint.base_url, endpoint.api_key, probe)
+    if not agreed:
+        ctx.progress(f"{ctx.dataset.name}: the server does not say how it tokenizes; going on with our own tokenizer")
 
 
 def _follow(ctx: StepContext) -> Follow | None:
