@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from demo.processes import MARK
 from demo.state import ROOT, Demo, sglang_python
 from draftmill.files import atomic_writer
 
@@ -83,7 +84,13 @@ def write_config(demo: Demo) -> None:
 def make_model(demo: Demo) -> None:
     """Train the tiny model with the Python that will serve it; returns at once where it is up to date."""
     command = [str(sglang_python()), "-W", "ignore", "-m", "demo.tiny_model", str(demo.host / "models" / "tiny")]
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(demo.home), "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(demo.home),
+        "HF_HUB_OFFLINE": "1",
+        "TQDM_DISABLE": "1",
+        MARK: str(demo.root),  # so that `make demo-stop` finds it where its driver was killed
+    }
     outcome = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     if outcome.returncode:
         sys.exit("The tiny model could not be made; what went wrong is said above.")
