@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from draftmill.corpus.prompt_index import PromptIndex
@@ -46,15 +45,17 @@ def join(response: Response, prompts: PromptIndex, meta: PromptsMeta, dataset: s
     the one that was sent (another tokenizer, template or source revision has rendered it since), where the row contradicts itself, or
     where an id lies outside the vocabulary.
     """
+    import numpy as np
+
     if not response.output_ids:
         raise Refused(NO_OUTPUT_IDS)
     if not response.input_hash:
         raise Refused(NO_INPUT_HASH)
     if len(response.output_ids) != response.completion_tokens or response.finish_reason not in {"stop", "length"}:
         raise Refused(INCONSISTENT)
-    sent = _sent_ids(response, prompts)
-    ids = _int32(sent, response.output_ids, meta.vocab_size)
-    if content_id(ids[: len(sent)].tobytes()) != response.input_hash:
+    sent = _int32(_sent_ids(response, prompts), meta.vocab_size)
+    received = _int32(response.output_ids, meta.vocab_size)
+    if content_id(sent.tobytes()) != response.input_hash:
         raise Refused(OTHER_PROMPT)
     head = Head(
         id=response.id,
@@ -65,17 +66,18 @@ def join(response: Response, prompts: PromptIndex, meta: PromptsMeta, dataset: s
         completion_tokens=response.completion_tokens,
         finish_reason=response.finish_reason,
     )
-    return Row(head, ids)
+    return Row(head, np.concatenate([sent, received]))
 
 
-def _int32(sent: list[int], received: list[int], vocab_size: int) -> Ids:
-    """Both lists as one array; Refused where an id is not in [0, vocab_size)."""
+def _int32(ids: list[int], vocab_size: int) -> Ids:
+    """Ids as an array; Refused where one is not in [0, vocab_size)."""
     import numpy as np
 
     try:
-        ids = np.fromiter(chain(sent, received), dtype="<i4", count=len(sent) + len(received))
+        array = np.fromiter(ids, dtype="<i4", count=len(ids))
     except OverflowError:
         raise Refused(OUTSIDE_VOCABULARY) from None
-    if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
+    # As unsigned numbers, negative ones are the largest: one look for both ends.
+    if len(array) and int(array.view("<u4").max()) >= vocab_size:
         raise Refused(OUTSIDE_VOCABULARY)
-    return ids
+    return array

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from draftmill.corpus.prompts_meta import PromptsMeta
 from draftmill.corpus.quality.near_duplicates import NearDuplicates
-from draftmill.corpus.quality.repetition import is_degenerate, phrase_hashes
+from draftmill.corpus.quality.phrases import quad_hashes
+from draftmill.corpus.quality.repetition import is_degenerate
 from draftmill.corpus.record import Row
 from draftmill.spec.policy import QualityPolicy
 
 if TYPE_CHECKING:
-    from draftmill.corpus.quality.repetition import Hashes
+    from draftmill.corpus.quality.phrases import Quads
     from draftmill.corpus.record import Ids
 
 
@@ -26,9 +27,9 @@ class Answer:
     row: Row
 
     @cached_property
-    def phrases(self) -> Hashes:
-        """Hashes of all runs of eight tokens of the answer."""
-        return phrase_hashes(self.row.output_ids)
+    def quads(self) -> Quads:
+        """Hashes of all runs of four tokens of the answer."""
+        return quad_hashes(self.row.output_ids)
 
 
 Test = Callable[[Answer], bool]
@@ -79,8 +80,8 @@ def standard_tests(meta: PromptsMeta) -> dict[str, Test]:
         "empty": Emptiness(meta),
         "truncated": is_truncated,
         "unclosed_reasoning": OpenReasoning(meta),
-        "repetition": lambda answer: is_degenerate(answer.row.output_ids, answer.phrases),
-        "near_duplicates": lambda answer: near_duplicates(answer.phrases),
+        "repetition": lambda answer: is_degenerate(answer.quads),
+        "near_duplicates": lambda answer: near_duplicates(answer.quads),
     }
 
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from draftmill.corpus.quality.phrases import phrase_count, phrases_at
+
 if TYPE_CHECKING:
-    from draftmill.corpus.quality.repetition import Hashes
+    from draftmill.corpus.quality.phrases import Quads
 
 SHORTEST = 64
 """Phrases an answer must have: short answers are rightly the same for many prompts."""
 
 SKETCH = 16
 ALIKE = 14
-"""An answer is a near duplicate when this many of its SKETCH smallest phrase hashes are also among those of an earlier answer.
+"""An answer is a near duplicate when this many of the SKETCH smallest values of its phrases are also among those of an earlier answer.
 
 The smallest hashes of a set are a random sample of it (bottom-k sketch, Broder 1997), so 14 of 16 means that about nine of ten phrases
 are the same: the answers differ in a few words.
 """
 
 _PROBES = 4
-_SLOTS = 1 << 20
-_EXPECTED_SAMPLE = 64
+_SLOT_PRIME = 1_048_573
+_EXPECTED_SAMPLE = 32
 
 
 class NearDuplicates:
@@ -35,15 +37,15 @@ class NearDuplicates:
 
         self._sketches = np.zeros((1024, SKETCH), dtype=np.uint32)
         self._rows = 0
-        self._slots = np.full(_SLOTS, -1, dtype=np.int32)
+        self._slots = np.full(_SLOT_PRIME, -1, dtype=np.int32)
 
-    def __call__(self, hashes: Hashes) -> bool:
-        """Whether an earlier answer was nearly the same; `hashes` are the phrase hashes of this one, which is remembered if not."""
-        if len(hashes) < SHORTEST:
+    def __call__(self, quads: Quads) -> bool:
+        """Whether an earlier answer was nearly the same; `quads` are the `quad_hashes` of this one, which is remembered if not."""
+        if phrase_count(quads) < SHORTEST:
             return False
-        smallest = _smallest(hashes)
-        probes = [value % _SLOTS for value in smallest[:_PROBES]]
-        mine = {value & 0xFFFFFFFF for value in smallest}
+        smallest = _smallest(quads)
+        probes = [value % _SLOT_PRIME for value in smallest[:_PROBES]]
+        mine = {(value ^ (value >> 32)) & 0xFFFFFFFF for value in smallest}
         for earlier in {int(self._slots[probe]) for probe in probes} - {-1}:
             if len(mine.intersection(self._sketches[earlier].tolist())) >= min(ALIKE, len(mine)):
                 return True
@@ -61,11 +63,12 @@ class NearDuplicates:
         self._rows += 1
 
 
-def _smallest(hashes: Hashes) -> list[int]:
-    """The SKETCH smallest different hashes, rising; fewer where there are not so many."""
+def _smallest(quads: Quads) -> list[int]:
+    """The SKETCH smallest different phrase values, rising; fewer where there are not so many."""
     import numpy as np
 
-    # Of n values spread evenly, this cut leaves about 64; only they need sorting.
-    cut = np.uint64(min(2**64 - 1, 2**64 * _EXPECTED_SAMPLE // len(hashes)))
-    smallest = sorted(set(hashes[hashes <= cut].tolist()))[:SKETCH]
-    return smallest if len(smallest) == SKETCH else sorted(set(hashes.tolist()))[:SKETCH]
+    count = phrase_count(quads)
+    # Of n values spread evenly, this cut leaves about 32; only they are made and sorted.
+    cut = np.uint32(min(2**32 - 1, 2**32 * _EXPECTED_SAMPLE // count))
+    few = sorted(set(phrases_at(quads, (quads[:count] <= cut).nonzero()[0]).tolist()))
+    return few[:SKETCH] if len(few) >= SKETCH else sorted(set(phrases_at(quads, np.arange(count)).tolist()))[:SKETCH]

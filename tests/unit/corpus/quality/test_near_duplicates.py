@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from draftmill.corpus.quality.near_duplicates import NearDuplicates
-from draftmill.corpus.quality.repetition import phrase_hashes
+from draftmill.corpus.quality.phrases import quad_hashes
 
 
 def hashes(ids: np.ndarray) -> np.ndarray:
-    return phrase_hashes(ids.astype(np.int32))
+    return quad_hashes(ids.astype(np.int32))
 
 
 def text(seed: int, length: int) -> np.ndarray:

@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from draftmill.corpus.quality.repetition import PHRASE, is_degenerate, phrase_hashes
+from draftmill.corpus.quality.phrases import quad_hashes
+from draftmill.corpus.quality.repetition import is_degenerate
 
 
 def degenerate(ids: list[int]) -> bool:
-    array = np.array(ids, dtype=np.int32)
-    return is_degenerate(array, phrase_hashes(array))
+    return is_degenerate(quad_hashes(np.array(ids, dtype=np.int32)))
 
 
 def speech(count: int, seed: int = 1, words: int = 400) -> list[int]:
@@ -44,24 +44,3 @@ def test_a_table_is_no_loop() -> None:
 def test_short_answers_are_not_judged() -> None:
     assert not degenerate([4] * 127)
     assert degenerate([4] * 200)
-
-
-def test_hashes_depend_on_their_phrase_alone() -> None:
-    ids = np.array(speech(300), dtype=np.int32)
-    hashes = phrase_hashes(ids)
-    assert len(hashes) == 300 - PHRASE + 1
-    assert hashes[40:].tolist() == phrase_hashes(ids[40:]).tolist()
-    assert len(phrase_hashes(ids[: PHRASE - 1])) == 0
-    assert len(phrase_hashes(ids[:0])) == 0
-
-
-def test_different_phrases_have_different_hashes() -> None:
-    ids = np.random.default_rng(2).integers(0, 163_840, 50_000).astype(np.int32)
-    assert len(np.unique(phrase_hashes(ids))) == 50_000 - PHRASE + 1
-
-
-def test_small_alphabets_and_neighbouring_ids_spread_as_well() -> None:
-    for high in (2, 3, 10, 300):
-        ids = np.random.default_rng(high).integers(0, high, 40_000).astype(np.int32)
-        phrases = len({tuple(ids[place : place + PHRASE]) for place in range(len(ids) - PHRASE + 1)})
-        assert len(np.unique(phrase_hashes(ids))) == phrases
