@@ -13,6 +13,7 @@ from draftmill.sources.chat import Message, SkipRow
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_NUL = b"\\u0000"
+_QUESTION_HEAD, _QUESTION_TAIL = b'[[{"content":', b',"role":"user"}],null,[]]'
 
 
 def canonical(value: Any) -> tuple[bytes, list[str]]:
@@ -61,6 +62,15 @@ def _without_surrogates(text: str) -> str:
 
 def _without_nul(text: str) -> str:
     return text.replace("\x00", "")
+
+
+def encode_question(text: str) -> bytes | None:
+    """What `encode_selection` makes of one user message; None where the text needs repair, which is left to it."""
+    try:
+        line = b"".join((_QUESTION_HEAD, orjson.dumps(text), _QUESTION_TAIL))
+    except TypeError:
+        return None
+    return None if _ESCAPED_NUL in line else line
 
 
 Identity = Callable[[list[Message]], Any]

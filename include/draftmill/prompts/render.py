@@ -29,6 +29,8 @@ class Rendered:
     special_text: bool = False
 
 
+_PLAIN_FIELDS = 2
+"""Role and content: what most messages have."""
 _TRIALS: tuple[list[Message], ...] = (
     [{"role": "user", "content": "What is 2 + 2?\n\n  Answer in one word: «vier», 四, 🙂."}],
     [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "  Go on.\n"}],
@@ -96,8 +98,13 @@ class Renderer:
         return self._encode(texts)
 
     def _spells_control_token(self, messages: list[Message], tools: Tools, own_answers: bool) -> bool:
-        foreign = [message for message in messages if not (own_answers and message["role"] == "assistant")]
-        return any(self.special.spelled_in(text) for text in texts_in([foreign, tools]))
+        spelled_in = self.special.spelled_in
+        for message in messages:
+            if own_answers and message["role"] == "assistant":
+                continue
+            if spelled_in(message["content"]) or (len(message) > _PLAIN_FIELDS and any(map(spelled_in, texts_in(message)))):
+                return True
+        return tools is not None and any(map(spelled_in, texts_in(tools)))
 
     def _with_special_text(self, messages: list[Message], tools: Tools, own_answers: bool) -> Rendered:
         if self._policy == "skip" or not self.special.can_encode:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+from binascii import hexlify
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from draftmill.prompts.canonical import encode_selection
+from draftmill.prompts.canonical import encode_question, encode_selection
 from draftmill.prompts.select import selector
 from draftmill.prompts.spill import Spill
 from draftmill.sources.adapters import make_adapter
@@ -76,18 +77,19 @@ class _Scanner:
         self._select = [selector(request.turns, adapter) for adapter in self._adapters]
         self._seed = str(request.seed).encode()
         self._spill = Spill(Path(request.folder), str(os.getpid()), request.buckets, request.keep)
+        self._add = self._spill.add
 
     def scan(self, unit: Unit) -> ScanCounts:
         adapter = self._adapters[unit.source]
-        counts = ScanCounts()
         columns = columns_of(unit)
         if columns is not None:
             adapter.check_columns(columns, unit.label)
+        counts = ScanCounts()
         strangers: set[str] = set()
         for row in read_unit(unit, adapter.columns):
             counts.rows_read += 1
             try:
-                self._take(row, unit.source, counts)
+                self._take(row, unit.source, counts.repaired)
             except SkipRow as skip:
                 counts.skipped[skip.reason] += 1
                 if skip.reason == "unknown_columns" and not strangers:
@@ -100,15 +102,17 @@ class _Scanner:
         counts.threshold = self._spill.threshold
         return counts
 
-    def _take(self, row: Any, source: int, counts: ScanCounts) -> None:
+    def _take(self, row: Any, source: int, repaired: Counter[str]) -> None:
         if type(row) is not dict:
             raise SkipRow("damaged_line" if row is DAMAGED else "not_an_object")
-        conversation = self._adapters[source].conversation(row)
-        selection = self._select[source](conversation.messages)
-        payload, basis, repaired = encode_selection(selection, conversation.tools, conversation.identity)
+        adapter = self._adapters[source]
+        question = adapter.question(row)
+        payload = basis = encode_question(question) if question else None
+        if payload is None or basis is None:
+            conversation = adapter.conversation(row)
+            selection = self._select[source](conversation.messages)
+            payload, basis, repairs = encode_selection(selection, conversation.tools, conversation.identity)
+            repaired.update(repairs)
         row_id = _BLAKE2B(basis, digest_size=16).digest()
-        # The same as prompt.content_id and prompt.order_key, without going through their text forms.
-        key = _BLAKE2B(row_id.hex().encode(), digest_size=8, key=self._seed).digest()
-        self._spill.add(key, row_id, payload)
-        if repaired:
-            counts.repaired.update(repaired)
+        # The same as prompt.content_id and prompt.order_key, without going through text.
+        self._add(_BLAKE2B(hexlify(row_id), digest_size=8, key=self._seed).digest(), row_id, payload)

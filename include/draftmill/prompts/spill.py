@@ -14,6 +14,8 @@ from typing import Any
 
 _HEAD = struct.Struct(">8s16sI")
 _FLUSH_ROWS = 20_000
+_NO_LIMIT = b"\xff" * 9
+"""Above every key."""
 _FLUSH_BYTES = 4 << 20
 _BUCKET_BYTES = 8 << 20
 """Stored bytes of a source for one bucket; what is compressed grows several times when it is read."""
@@ -31,7 +33,7 @@ def bucket_count(source_bytes: int) -> int:
 class Spill:
     """One process's part of the sort.
 
-    keep: how many of the smallest keys matter; None keeps every row. threshold: candidates above it were left out; None where none were.
+    keep: how many of the smallest keys matter; None keeps every row.
     """
 
     def __init__(self, folder: Path, name: str, buckets: int, keep: int | None) -> None:
@@ -42,20 +44,27 @@ class Spill:
         self._rows: dict[int, list[bytes]] = {}
         self._rows_bytes = 0
         self._keys: list[bytes] = []
-        self.threshold: bytes | None = b"" if keep == 0 else None
+        self._limit = b"" if keep == 0 else _NO_LIMIT
+
+    @property
+    def threshold(self) -> bytes | None:
+        """The key above which candidates were left out; None where none were."""
+        return None if self._limit == _NO_LIMIT else self._limit
 
     def add(self, key: bytes, row_id: bytes, payload: bytes) -> None:
         """Take one usable row."""
         self._keys.append(key)
-        if self.threshold is None or key <= self.threshold:
+        if key <= self._limit:
             self._candidate(key, row_id, payload)
-        if len(self._keys) >= _FLUSH_ROWS or self._rows_bytes >= _FLUSH_BYTES:
+        if len(self._keys) >= _FLUSH_ROWS:
             self.flush()
 
     def _candidate(self, key: bytes, row_id: bytes, payload: bytes) -> None:
         pieces = self._rows.setdefault(int.from_bytes(key, "big") >> self._shift, [])
         pieces += (_HEAD.pack(key, row_id, len(payload)), payload)
         self._rows_bytes += len(payload)
+        if self._rows_bytes >= _FLUSH_BYTES:
+            self.flush()
         if self._keep is not None:
             self._kept.append(key)
             if len(self._kept) >= 2 * self._keep + _FLUSH_ROWS:
@@ -64,7 +73,7 @@ class Spill:
     def _lower_threshold(self, keep: int) -> None:
         distinct = sorted(set(self._kept))
         if len(distinct) > keep:
-            self.threshold = distinct[keep - 1]
+            self._limit = distinct[keep - 1]
         self._kept = distinct[:keep]
 
     def flush(self) -> None:

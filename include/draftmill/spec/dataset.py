@@ -10,6 +10,18 @@ from draftmill.spec.base import Name, SafePath, Strict
 
 LengthClass = Literal["short", "long"]
 Turns = Literal["first", "last", "all"]
+GENERIC_COLUMNS = ("messages", "prompt", "system", "tools", "role", "content")
+"""What `columns` may name: the column of a list of messages or of a single prompt, further columns, and the keys inside a message."""
+
+
+def fault_in_columns(columns: dict[str, str]) -> str | None:
+    """Why the generic adapter cannot work with `columns`; None where it can."""
+    unknown = sorted(set(columns) - set(GENERIC_COLUMNS))
+    if unknown:
+        return f"{', '.join(unknown)} is unknown; adapter generic takes the keys {', '.join(GENERIC_COLUMNS)}"
+    if ("messages" in columns) == ("prompt" in columns):
+        return "adapter generic needs either 'messages' or 'prompt'"
+    return None
 
 
 class Source(Strict):
@@ -42,3 +54,13 @@ class DatasetSpec(Strict):
     expected_tokens: int = Field(gt=0)
     turns: Turns = "first"
     max_prompt_tokens: int | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _columns_fit_the_adapter(self) -> DatasetSpec:
+        adapters = {self.adapter, *(source.adapter for source in self.sources if source.adapter)}
+        if "generic" not in adapters:
+            if self.columns:
+                raise ValueError(f"'columns' is for adapter generic; adapter {self.adapter} knows its columns")
+        elif (fault := fault_in_columns(self.columns)) is not None:
+            raise ValueError(f"'columns': {fault}")
+        return self

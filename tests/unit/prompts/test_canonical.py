@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftmill.prompts.canonical import canonical, encode_selection
+from draftmill.prompts.canonical import canonical, encode_question, encode_selection
 from draftmill.prompts.select import Selection
 from draftmill.sources.chat import SkipRow
 
@@ -76,3 +76,15 @@ def test_an_identity_replaces_the_messages() -> None:
     both = [encode_selection(Selection([*first, *ask("task").messages]), None, lambda messages: messages[-1:]) for first in ([], [system])]
     assert both[0][1] == both[1][1]
     assert both[0][0] != both[1][0]
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=()), min_size=1))
+def test_the_shortcut_for_single_questions_says_the_same(text: str) -> None:
+    line = encode_question(text)
+    try:
+        payload, basis, repaired = encode_selection(ask(text), None, None)
+    except SkipRow:
+        assert line is None
+        return
+    assert line == (None if repaired else payload)
+    assert payload == basis

@@ -19,7 +19,7 @@ ADAPTERS: dict[str, type[Adapter]] = {
 
 
 def make_adapter(name: str, columns: dict[str, str] | None = None) -> Adapter:
-    """The adapter called `name`. PermanentError where there is none, or where `columns` does not fit it."""
+    """The adapter called `name`; `columns` is for the generic one. PermanentError where there is none, or `columns` makes no sense."""
     if name not in ADAPTERS:
         raise PermanentError(f"adapter: {name!r} is unknown; known: {', '.join(sorted(ADAPTERS))}")
-    return ADAPTERS[name](columns)
+    return Generic(columns or {}) if name == Generic.name else ADAPTERS[name]()

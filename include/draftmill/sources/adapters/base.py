@@ -24,10 +24,6 @@ class Adapter:
     optional: tuple[str, ...] = ()
     agent: bool = False
 
-    def __init__(self, columns: dict[str, str] | None = None) -> None:
-        if columns:
-            raise PermanentError(f"columns: adapter {self.name} knows its columns; give 'columns' with adapter generic, or leave it out")
-
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns worth reading."""
@@ -36,6 +32,13 @@ class Adapter:
     def conversation(self, row: Row) -> Conversation:
         """The row's conversation. Raises SkipRow; any JSON value in any column is either used or skipped."""
         raise NotImplementedError
+
+    def question(self, row: Row) -> str | None:
+        """The user's whole text, stripped, where the row is one question and nothing else; None leaves it to `conversation`.
+
+        A shortcut for sources of millions of rows: it must say what `conversation` says.
+        """
+        return None
 
     def column(self, row: Row) -> str:
         """The best column of the row that holds something. SkipRow(`unknown_columns`) where it has none of the known ones."""

@@ -8,8 +8,7 @@ from draftmill.errors import PermanentError
 from draftmill.sources.adapters.base import Adapter, Row, tools_of
 from draftmill.sources.adapters.messages import listed
 from draftmill.sources.chat import CONTENT_KEYS, ROLE_KEYS, Conversation, Message, messages_of, single, text_of
-
-_KEYS = ("messages", "prompt", "system", "tools", "role", "content")
+from draftmill.spec.dataset import fault_in_columns
 
 
 class Generic(Adapter):
@@ -17,12 +16,10 @@ class Generic(Adapter):
 
     name: ClassVar[str] = "generic"
 
-    def __init__(self, columns: dict[str, str] | None = None) -> None:
-        columns = columns or {}
-        unknown = sorted(set(columns) - set(_KEYS))
-        if unknown or ("messages" in columns) == ("prompt" in columns):
-            fault = f"{', '.join(unknown)} is unknown" if unknown else "give either 'messages' or 'prompt'"
-            raise PermanentError(f"columns: {fault}; adapter generic takes the keys {', '.join(_KEYS)}")
+    def __init__(self, columns: dict[str, str]) -> None:
+        fault = fault_in_columns(columns)
+        if fault is not None:
+            raise PermanentError(f"columns: {fault}")
         self._is_list = "messages" in columns
         self.mappings = (columns.get("messages") or columns["prompt"],)
         self._system, self._tools = columns.get("system", ""), columns.get("tools", "")

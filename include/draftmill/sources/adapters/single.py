@@ -11,6 +11,10 @@ from draftmill.sources.chat import Conversation, user_message
 class SinglePrompt(Adapter):
     """The first known column that holds something is the whole prompt."""
 
+    def question(self, row: Row) -> str | None:
+        value = row.get(self.mappings[0])
+        return value.strip() if type(value) is str and "\r" not in value else None
+
     def conversation(self, row: Row) -> Conversation:
         return Conversation([user_message(row[self.column(row)])])
 
