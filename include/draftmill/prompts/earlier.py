@@ -7,6 +7,7 @@ and the seed alone, and whoever needs it first makes it, under a lock, for every
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -115,6 +116,17 @@ def ensure_index(ctx: StepContext, path: Path, name: str, make: Callable[[], Non
                 make()
         finally:
             lock.release()
+
+
+@contextlib.contextmanager
+def announced(path: Path, name: str) -> Iterator[None]:
+    """While a data set is scanned for its own prompts: let others wait for its index instead of scanning it as well."""
+    lock = FileLock(path.parent / f".{name}.scan.lock")
+    lock.acquire("scan")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def gather(ctx: StepContext, wanted: Sequence[tuple[str, Path, Callable[[], None]]]) -> tuple[Earlier, list[str]]:

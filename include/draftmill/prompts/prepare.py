@@ -23,7 +23,7 @@ from draftmill.errors import DraftmillError, PermanentError, TemporaryError
 from draftmill.files import FileLock, atomic_writer, read_json, write_json
 from draftmill.jobs.step import StepContext
 from draftmill.prompts.answered import AnsweredPrompts
-from draftmill.prompts.earlier import Earlier, KeyIndex, gather, index_path, write_index
+from draftmill.prompts.earlier import Earlier, KeyIndex, announced, gather, index_path, write_index
 from draftmill.prompts.output import PromptWriter, Tally, TooFew
 from draftmill.prompts.rendering import RenderRequest, describe_tokenizer
 from draftmill.prompts.request import SCHEMA, request_digest, reusable, source_digest
@@ -40,6 +40,7 @@ _IN_PROCESS_BYTES = 8 << 20
 """Sources smaller than this are prepared before a worker would have started."""
 _MOST_PROCESSES = 16
 _TALK_S = 2.0
+_WAIT_S = 10.0
 
 
 def run(ctx: StepContext) -> dict[str, Any]:
@@ -68,6 +69,7 @@ class Preparation:
         self.dataset = ctx.dataset
         self.path = ctx.folder.prompts(self.dataset.name)
         self._talked = 0.0
+        self._doing = "loading the tokenizer"
 
     def run(self) -> PrepareResult:
         """Reuse what is there, or make it under a lock."""
@@ -78,10 +80,13 @@ class Preparation:
         request = request_digest(self.ctx.plan, self.dataset.name, own.digest or "", before, tokenizer)
         found = reusable(self.ctx.folder, self.dataset.name, request)
         if found is not None:
-            self.ctx.progress(f"{found.prompts} prompts are there, made from the same sources", done=found.prompts)
+            self.ctx.progress(f"{self.dataset.name}: {found.prompts} prompts are there, made from the same sources", done=found.prompts)
             return found
-        with self._alone(), self._work_folder() as work, Workers(process_count(own.located), self.ctx.stop) as workers:
+        with self._alone(), self._work_folder() as work, self._workers(own.located) as workers:
             return self._make(workers, work, own, earlier, tokenizer, request)
+
+    def _workers(self, located: list[Located]) -> Workers:
+        return Workers(process_count(located), self.ctx.stop, lambda: self._talk(f"{self.dataset.name}: {self._doing}", every=_WAIT_S))
 
     def _find(self, origin: PromptOrigin) -> _DataSet:
         meta = read_json(self.ctx.folder.prompts_meta(origin.name))
@@ -124,9 +129,10 @@ class Preparation:
         render = RenderRequest(tokenizer, policy, self.dataset.name, self.dataset.max_prompt_tokens, room)
         wanted = self.dataset.max_prompts
         keep = None if wanted is None else wanted + wanted // 4 + 1000
-        rows = self._scan(workers, work, own, keep)
         index = index_path(self.path.parent, self.dataset.name, own.digest or "")
-        write_index(index, rows.distinct(), self.dataset.name)
+        with announced(index, self.dataset.name):
+            rows = self._scan(workers, work, own, keep)
+            write_index(index, rows.distinct(), self.dataset.name)
         before, missing = self._gather(workers, work, earlier)
         while True:
             try:
@@ -141,8 +147,8 @@ class Preparation:
 
     def _scan(self, workers: Workers, work: Path, dataset: _DataSet, keep: int | None) -> SortedRows:
         def report(done: int, units: int, counts: ScanCounts) -> None:
-            message = f"{dataset.origin.name}: {counts.rows_read} rows read, {done} of {units} parts"
-            self._talk(message, done=done, rows=counts.rows_read)
+            self._doing = f"{counts.rows_read} rows of {dataset.origin.name} read, {done} of {units} parts"
+            self._talk(f"{self.dataset.name}: {self._doing}", done=done, rows=counts.rows_read)
 
         return scan_all(workers, dataset.origin, dataset.located, self.ctx.plan.seed, keep, work, report)
 
@@ -165,7 +171,8 @@ class Preparation:
             writer = PromptWriter(stream, answered, before)
 
             def report(done: int) -> None:
-                self._talk(f"{done} prompts rendered", done=done)
+                self._doing = f"{done} prompts rendered"
+                self._talk(f"{self.dataset.name}: {self._doing}", done=done)
 
             tally = writer.write(workers, render, rows, self.dataset.max_prompts, report)
             left = rows_left(rows, KeyIndex(index), before, tally)
@@ -195,12 +202,14 @@ class Preparation:
             "sha256": tally.sha256,
         }
         write_json(self.ctx.folder.prompts_meta(self.dataset.name), meta)
-        self.ctx.progress(f"{tally.prompts} prompts of {counts.rows_read} rows; skipped: {listed(left)}", done=tally.prompts)
+        self.ctx.progress(
+            f"{self.dataset.name}: {tally.prompts} prompts of {counts.rows_read} rows; skipped: {listed(left)}", done=tally.prompts
+        )
         return PrepareResult(**numbers, path=str(self.path))
 
-    def _talk(self, message: str, **numbers: int) -> None:
+    def _talk(self, message: str, *, every: float = _TALK_S, **numbers: int) -> None:
         now = time.monotonic()
-        if now - self._talked >= _TALK_S:
+        if now - self._talked >= every:
             self._talked = now
             self.ctx.progress(message, **numbers)
 

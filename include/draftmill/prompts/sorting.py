@@ -28,8 +28,8 @@ def known_size(located: list[Located]) -> int:
 class SortedRows:
     """A scanned data set. `complete`: every usable row is among the candidates, not only those that come first."""
 
-    def __init__(self, folder: Path, buckets: int, counts: ScanCounts, rows_by_source: list[int]) -> None:
-        self._folder, self._buckets = folder, buckets
+    def __init__(self, folder: Path, counts: ScanCounts, rows_by_source: list[int]) -> None:
+        self._folder = folder
         self.rows_by_source = rows_by_source
         self.counts = counts
         self.complete = counts.threshold is None
@@ -37,14 +37,14 @@ class SortedRows:
     def candidates(self) -> Iterator[tuple[bytes, str, bytes]]:
         """(order key, id, payload) in work order, each id once, up to where none is missing."""
         threshold = self.counts.threshold
-        for key, row_id, payload in candidates(self._folder, self._buckets):
+        for key, row_id, payload in candidates(self._folder):
             if threshold is not None and key > threshold:
                 return
             yield key, row_id.hex(), payload
 
     def distinct(self) -> Iterator[Any]:
         """The order keys of all usable rows, sorted, each once, as arrays of uint64."""
-        return distinct_keys(self._folder, self._buckets)
+        return distinct_keys(self._folder)
 
 
 def scan_all(
@@ -52,14 +52,13 @@ def scan_all(
 ) -> SortedRows:
     """Scan a data set into a new folder in `below`. `keep`: how many prompts will be looked at, from the top; None for all."""
     folder = Path(tempfile.mkdtemp(dir=below))
-    buckets = bucket_count(known_size(located))
     request = ScanRequest(
         adapters=tuple(source.source.adapter or origin.adapter for source in located),
         columns=tuple(sorted(origin.columns.items())),
         turns=origin.turns,
         seed=seed,
         keep=keep,
-        buckets=buckets,
+        buckets=bucket_count(known_size(located)),
         folder=str(folder),
     )
     # In a worker, as it opens files with libraries that the parent has no other use for.
@@ -72,4 +71,4 @@ def scan_all(
         counts.add(part)
         by_source[unit.source] += part.rows_read
         report(done, len(units), counts)
-    return SortedRows(folder, buckets, counts, by_source)
+    return SortedRows(folder, counts, by_source)

@@ -98,10 +98,10 @@ class Spill:
                 stream.write(keys[start:end].tobytes())
 
 
-def candidates(folder: Path, buckets: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+def candidates(folder: Path) -> Iterator[tuple[bytes, bytes, bytes]]:
     """All distinct candidates as (key, id, payload), by key. Of rows with one id the smallest payload is taken, on any machine the same."""
-    for bucket in range(buckets):
-        rows = sorted(row for path in folder.glob(f"{bucket:04d}-*.rows") for row in _read_rows(path))
+    for paths in _by_bucket(folder, "rows"):
+        rows = sorted(row for path in paths for row in _read_rows(path))
         last = b""
         for row in rows:
             if row[1] != last:
@@ -109,18 +109,24 @@ def candidates(folder: Path, buckets: int) -> Iterator[tuple[bytes, bytes, bytes
             last = row[1]
 
 
+def distinct_keys(folder: Path) -> Iterator[Any]:
+    """The keys of all usable rows, sorted, each once, in pieces: arrays of uint64."""
+    import numpy as np
+
+    for paths in _by_bucket(folder, "keys"):
+        yield np.unique(np.concatenate([np.fromfile(path, dtype=np.uint64) for path in paths]))
+
+
+def _by_bucket(folder: Path, suffix: str) -> list[list[Path]]:
+    """The files of each bucket that has some, buckets in order."""
+    found: dict[str, list[Path]] = {}
+    for path in folder.glob(f"*.{suffix}"):
+        found.setdefault(path.name.split("-", 1)[0], []).append(path)
+    return [found[bucket] for bucket in sorted(found)]
+
+
 def _read_rows(path: Path) -> Iterator[tuple[bytes, bytes, bytes]]:
     with path.open("rb") as stream:
         while head := stream.read(_HEAD.size):
             key, row_id, length = _HEAD.unpack(head)
             yield key, row_id, stream.read(length)
-
-
-def distinct_keys(folder: Path, buckets: int) -> Iterator[Any]:
-    """The keys of all usable rows, sorted, each once, in pieces: arrays of uint64."""
-    import numpy as np
-
-    for bucket in range(buckets):
-        parts = [np.fromfile(path, dtype=np.uint64) for path in folder.glob(f"{bucket:04d}-*.keys")]
-        if parts:
-            yield np.unique(np.concatenate(parts))

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
@@ -51,10 +52,14 @@ def _serve(pipe: Connection) -> None:
 
 
 class Workers:
-    """A pool that keeps order. With `count` 0 tasks run in this process, which costs nothing to start."""
+    """A pool that keeps order. With `count` 0 tasks run in this process, which costs nothing to start.
 
-    def __init__(self, count: int, stop: threading.Event) -> None:
+    waiting: called every half second while nothing has come back.
+    """
+
+    def __init__(self, count: int, stop: threading.Event, waiting: Callable[[], None] = lambda: None) -> None:
         self._stop = stop
+        self._waiting = waiting
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
         context = multiprocessing.get_context("spawn")
@@ -72,9 +77,11 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for pipe in self._pipes:
             pipe.close()
+        # Idle workers end by themselves, in order; one that still works on a task nobody waits for is not worth waiting for.
+        patience = time.monotonic() + _LEAVE_S
         for process in self._processes:
-            # An idle worker ends by itself, in order; one that still works on a task nobody waits for is not worth waiting for.
-            process.join(_LEAVE_S)
+            process.join(max(0.0, patience - time.monotonic()))
+        for process in self._processes:
             process.terminate()
             process.join()
 
@@ -137,6 +144,8 @@ class Workers:
         """Wait for results, at least one unless a stop is asked for."""
         ready = wait(self._pipes, timeout=_TICK_S)
         self._check_stop()
+        if not ready:
+            self._waiting()
         for pipe in ready:
             worker = self._pipes.index(pipe)  # type: ignore[arg-type]
             try:
@@ -148,9 +157,9 @@ class Workers:
             finished[given[worker].popleft()] = answer
 
     def _died(self, worker: int) -> Exception:
-        self._check_stop()
         process = self._processes[worker]
         process.join(timeout=5)
+        self._check_stop()
         return TemporaryError(
             f"a preparation process ended with code {process.exitcode} (out of memory?); retry, or set DRAFTMILL_PROCESSES lower"
         )

@@ -30,8 +30,8 @@ def test_candidates_come_in_key_order_each_id_once(tmp_path: Path, buckets: int,
         spills[number % processes].add(*row)
     for spill in spills:
         spill.flush()
-    assert list(candidates(tmp_path, buckets)) == sorted(set(given))
-    found = [int(key) for piece in distinct_keys(tmp_path, buckets) for key in piece]
+    assert list(candidates(tmp_path)) == sorted(set(given))
+    found = [int(key) for piece in distinct_keys(tmp_path) for key in piece]
     assert found == sorted({int.from_bytes(key, "big") for key, _, _ in given})
 
 
@@ -40,7 +40,7 @@ def test_of_rows_with_one_id_the_smallest_payload_is_taken(tmp_path: Path) -> No
         spill = Spill(tmp_path, str(number), 1, None)
         spill.add(b"k" * 8, b"i" * 16, payload)
         spill.flush()
-    assert list(candidates(tmp_path, 1)) == [(b"k" * 8, b"i" * 16, b"a")]
+    assert list(candidates(tmp_path)) == [(b"k" * 8, b"i" * 16, b"a")]
 
 
 def test_a_bound_keeps_all_candidates_up_to_its_threshold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,11 +52,11 @@ def test_a_bound_keeps_all_candidates_up_to_its_threshold(tmp_path: Path, monkey
     spill.flush()
     assert spill.threshold is not None
     below = sorted(row for row in set(given) if row[0] <= spill.threshold)
-    found = list(candidates(tmp_path, 4))
+    found = list(candidates(tmp_path))
     assert [row for row in found if row[0] <= spill.threshold] == below
     assert 50 <= len(below) < 400
     assert len(found) < 1000, "what cannot be among the first is not written"
-    assert sum(len(piece) for piece in distinct_keys(tmp_path, 4)) == len(set(given)), "every key is counted"
+    assert sum(len(piece) for piece in distinct_keys(tmp_path)) == len(set(given)), "every key is counted"
 
 
 def test_nothing_is_kept_where_only_keys_are_wanted(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_nothing_is_kept_where_only_keys_are_wanted(tmp_path: Path) -> None:
     for row in rows(10):
         spill.add(*row)
     spill.flush()
-    assert list(candidates(tmp_path, 1)) == []
-    assert sum(len(piece) for piece in distinct_keys(tmp_path, 1)) == 8
+    assert list(candidates(tmp_path)) == []
+    assert sum(len(piece) for piece in distinct_keys(tmp_path)) == 8
 
 
 def test_buckets_grow_with_the_source() -> None:
