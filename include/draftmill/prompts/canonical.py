@@ -64,13 +64,9 @@ def _without_nul(text: str) -> str:
     return text.replace("\x00", "")
 
 
-def encode_question(text: str) -> bytes | None:
-    """What `encode_selection` makes of one user message; None where the text needs repair, which is left to it."""
-    try:
-        line = b"".join((_QUESTION_HEAD, orjson.dumps(text), _QUESTION_TAIL))
-    except TypeError:
-        return None
-    return None if _ESCAPED_NUL in line else line
+def encode_questions(texts: list[str]) -> list[bytes]:
+    """What `encode_selection` makes of each text as a single user message. TypeError where one has lone surrogates; none has NUL."""
+    return [b"".join((_QUESTION_HEAD, line, _QUESTION_TAIL)) for line in map(orjson.dumps, texts)]
 
 
 Identity = Callable[[list[Message]], Any]

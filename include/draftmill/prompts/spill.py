@@ -51,20 +51,19 @@ class Spill:
         """The key above which candidates were left out; None where none were."""
         return None if self._limit == _NO_LIMIT else self._limit
 
-    def add(self, key: bytes, row_id: bytes, payload: bytes) -> None:
-        """Take one usable row."""
-        self._keys.append(key)
-        if key <= self._limit:
-            self._candidate(key, row_id, payload)
-        if len(self._keys) >= _FLUSH_ROWS:
+    def add(self, keys: list[bytes], ids: list[bytes], payloads: list[bytes]) -> None:
+        """Take usable rows."""
+        self._keys += keys
+        for place, key in enumerate(keys):
+            if key <= self._limit:
+                self._candidate(key, ids[place], payloads[place])
+        if len(self._keys) >= _FLUSH_ROWS or self._rows_bytes >= _FLUSH_BYTES:
             self.flush()
 
     def _candidate(self, key: bytes, row_id: bytes, payload: bytes) -> None:
         pieces = self._rows.setdefault(int.from_bytes(key, "big") >> self._shift, [])
         pieces += (_HEAD.pack(key, row_id, len(payload)), payload)
         self._rows_bytes += len(payload)
-        if self._rows_bytes >= _FLUSH_BYTES:
-            self.flush()
         if self._keep is not None:
             self._kept.append(key)
             if len(self._kept) >= 2 * self._keep + _FLUSH_ROWS:

@@ -27,7 +27,7 @@ def test_candidates_come_in_key_order_each_id_once(tmp_path: Path, buckets: int,
     random.Random(1).shuffle(given)
     spills = [Spill(tmp_path, str(number), buckets, None) for number in range(processes)]
     for number, row in enumerate(given):
-        spills[number % processes].add(*row)
+        spills[number % processes].add(*([part] for part in row))
     for spill in spills:
         spill.flush()
     assert list(candidates(tmp_path)) == sorted(set(given))
@@ -38,7 +38,7 @@ def test_candidates_come_in_key_order_each_id_once(tmp_path: Path, buckets: int,
 def test_of_rows_with_one_id_the_smallest_payload_is_taken(tmp_path: Path) -> None:
     for number, payload in enumerate((b"z", b"a", b"m")):
         spill = Spill(tmp_path, str(number), 1, None)
-        spill.add(b"k" * 8, b"i" * 16, payload)
+        spill.add([b"k" * 8], [b"i" * 16], [payload])
         spill.flush()
     assert list(candidates(tmp_path)) == [(b"k" * 8, b"i" * 16, b"a")]
 
@@ -48,7 +48,7 @@ def test_a_bound_keeps_all_candidates_up_to_its_threshold(tmp_path: Path, monkey
     given = rows(5000)
     spill = Spill(tmp_path, "a", 4, 50)
     for row in given:
-        spill.add(*row)
+        spill.add(*([part] for part in row))
     spill.flush()
     assert spill.threshold is not None
     below = sorted(row for row in set(given) if row[0] <= spill.threshold)
@@ -62,7 +62,7 @@ def test_a_bound_keeps_all_candidates_up_to_its_threshold(tmp_path: Path, monkey
 def test_nothing_is_kept_where_only_keys_are_wanted(tmp_path: Path) -> None:
     spill = Spill(tmp_path, "a", 1, 0)
     for row in rows(10):
-        spill.add(*row)
+        spill.add(*([part] for part in row))
     spill.flush()
     assert list(candidates(tmp_path)) == []
     assert sum(len(piece) for piece in distinct_keys(tmp_path)) == 8

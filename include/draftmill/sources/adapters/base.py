@@ -17,12 +17,15 @@ class Adapter:
     mappings: the columns that may hold the conversation, best first; a row that has none of them is not of this schema.
     optional: further columns that are used where they are there.
     agent: rows are agents' trajectories, whose recorded answers may stand as history (`turns: last`).
+    question: a column whose text, where it holds any, is the whole conversation: one user message. Sources of millions of rows are read
+        by it in a shorter way, which must give what `conversation` gives.
     """
 
     name: ClassVar[str]
     mappings: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     agent: bool = False
+    question: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -32,13 +35,6 @@ class Adapter:
     def conversation(self, row: Row) -> Conversation:
         """The row's conversation. Raises SkipRow; any JSON value in any column is either used or skipped."""
         raise NotImplementedError
-
-    def question(self, row: Row) -> str | None:
-        """The user's whole text, stripped, where the row is one question and nothing else; None leaves it to `conversation`.
-
-        A shortcut for sources of millions of rows: it must say what `conversation` says.
-        """
-        return None
 
     def column(self, row: Row) -> str:
         """The best column of the row that holds something. SkipRow(`unknown_columns`) where it has none of the known ones."""

@@ -11,10 +11,6 @@ from draftmill.sources.chat import Conversation, user_message
 class SinglePrompt(Adapter):
     """The first known column that holds something is the whole prompt."""
 
-    def question(self, row: Row) -> str | None:
-        value = row.get(self.mappings[0])
-        return value.strip() if type(value) is str and "\r" not in value else None
-
     def conversation(self, row: Row) -> Conversation:
         return Conversation([user_message(row[self.column(row)])])
 
@@ -24,6 +20,7 @@ class OpenCodeInstruct(SinglePrompt):
 
     name: ClassVar[str] = "opencodeinstruct"
     mappings = ("input", "question", "prompt")
+    question = "input"
 
 
 class Magicoder(SinglePrompt):
@@ -31,3 +28,4 @@ class Magicoder(SinglePrompt):
 
     name: ClassVar[str] = "magicoder"
     mappings = ("problem", "instruction")
+    question = "problem"
