@@ -10,6 +10,9 @@ import orjson
 
 from draftmill.generation.response import CHECK_PREFIX, Response, seal_holds
 
+TODAYS_FIELDS = frozenset({"input_hash", "rid", "started_at", "finished_at"})
+"""A row that has all of these is of today's layout, which always begins with a check; no older layout has them."""
+
 
 class Unreadable(ValueError):  # noqa: N818 - says what the line is
     """The line is not a finished response: damaged, of an unknown layout, or a failure that was once written as a row."""
@@ -62,6 +65,8 @@ def parse_line(line: bytes) -> Row:
             return Row(Response(**row))
         except TypeError as error:
             raise Unreadable(f"of another layout: {error}") from None
+    if row.keys() >= TODAYS_FIELDS:
+        raise Unreadable("the name of its check is damaged")
     return Row(_older(row), older=True)
 
 
