@@ -134,7 +134,9 @@ class Renderer:
         # transformers 5 returns a dict unless told not to; version 4 returns a list either way.
         ids = list(apply(messages, add_generation_prompt=True, tokenize=True, return_dict=False, **self._kwargs))
         bare = apply(messages, add_generation_prompt=False, tokenize=True, return_dict=False, **self._kwargs)
-        if len(ids) <= len(bare) or ids[: len(bare)] != list(bare):
+        # Templates such as Mistral's have no generation prompt: their user turns end in what an answer follows.
+        expected = "add_generation_prompt" in str(self._tokenizer.chat_template)
+        if ids[: len(bare)] != list(bare) or (expected and len(ids) == len(bare)):
             raise PermanentError(f"tokenizer at {self._where}: its chat template adds no generation prompt after a user turn")
         if ids[:2] == [self._tokenizer.bos_token_id] * 2:
             raise PermanentError(f"tokenizer at {self._where}: its chat template begins with two {self._tokenizer.bos_token} tokens")

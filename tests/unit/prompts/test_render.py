@@ -77,13 +77,19 @@ def test_what_a_template_refuses_is_skipped_and_the_others_are_rendered(changed:
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        (TEMPLATE.replace("{%- if add_generation_prompt -%}", "{%- if false -%}"), "adds no generation prompt"),
+        (TEMPLATE.replace("{%- if add_generation_prompt -%}", "{%- if add_generation_prompt and false -%}"), "adds no generation prompt"),
         (BOS + TEMPLATE, "begins with two"),
     ],
 )
 def test_a_template_that_gives_no_usable_prompt_is_refused(changed: Any, template: str, words: str) -> None:
     with pytest.raises(PermanentError, match=words):
         Renderer(changed(template), "plain")
+
+
+def test_a_template_without_a_generation_prompt_of_its_own(changed: Any) -> None:
+    mistral = "[BOS]{% for m in messages %}{{ ' [INST] ' + m.content + ' [/INST]' if m.role == 'user' else m.content }}{% endfor %}"
+    (result,) = Renderer(changed(mistral), "plain").render([([{"role": "user", "content": "q"}], None)])
+    assert result.ids is not None
 
 
 def test_a_template_whose_tokens_differ_from_its_text_is_refused(loaded: LoadedTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,60 @@ def test_the_way_for_special_text_gives_the_usual_ids_where_there_is_none(parts:
         assert special.encode(rendered) == usual
 
 
+KINDS = ("byte-level", "metaspace-first", "metaspace-always", "unigram", "word-piece")
+WORDS = ["the quick brown fox", "says hello to a friend", "end of the text", "im end think"] * 5
+
+
+def of_kind(kind: str) -> Any:
+    """A tokenizer of another make, whose control tokens are in its model's own vocabulary."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<unk>", *SPECIAL]
+    if kind == "unigram":
+        backend = Tokenizer(models.Unigram())
+        trainer: Any = trainers.UnigramTrainer(vocab_size=120, special_tokens=special, unk_token="<unk>", show_progress=False)
+    elif kind == "word-piece":
+        backend = Tokenizer(models.WordPiece(unk_token="<unk>"))
+        backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+        trainer = trainers.WordPieceTrainer(vocab_size=160, special_tokens=special, show_progress=False)
+    else:
+        backend = Tokenizer(models.BPE(unk_token="<unk>"))
+        trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    if kind == "byte-level":
+        backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()
+    elif kind == "word-piece":
+        backend.pre_tokenizer, backend.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    else:
+        scheme = "always" if kind == "metaspace-always" else "first"
+        backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(prepend_scheme=scheme), decoders.Metaspace(prepend_scheme=scheme)
+    backend.train_from_iterator([*WORDS, "".join(map(chr, range(32, 127)))], trainer)
+    backend.post_processor = processors.TemplateProcessing(single="[BOS] $A", special_tokens=[("[BOS]", backend.token_to_id("[BOS]"))])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="[BOS]", eos_token="<|im_end|>", unk_token="<unk>")
+    tokenizer.chat_template = "{% for m in messages %}<|im_user|>{{ m.content }}<|im_end|> [X] {{ m.content }}{% endfor %}"
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", ["the quick fox", " says  hello\n to", "a", "end of x.y!", "<|im_", "im_end|>"])
+def test_tokenizers_of_every_make_agree_with_themselves(kind: str, text: str) -> None:
+    tokenizer = of_kind(kind)
+    special = SpecialText(tokenizer)
+    rendered = tokenizer.apply_chat_template(user(text), tokenize=False)
+    assert special.encode(rendered) == tokenizer(rendered, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("token", ["<|im_end|>", "[BOS]", "<|im_user|>"])
+def test_tokenizers_of_every_make_spell_control_tokens_out(kind: str, token: str) -> None:
+    tokenizer = of_kind(kind)
+    special = SpecialText(tokenizer)
+    known = set(control_tokens(tokenizer).values()) - {tokenizer.unk_token_id}
+    rendered = tokenizer.apply_chat_template(special.shield(user(f"the {token} fox")), tokenize=False)
+    ids = special.encode(rendered)
+    assert [number for number in ids if number in known] == tokenizer.convert_tokens_to_ids(["<|im_user|>", "<|im_end|>"])
+
+
 def test_special_text_in_tools_and_system_prompts(loaded: LoadedTokenizer) -> None:
     renderer = Renderer(loaded, "plain")
     tools = [{"type": "function", "function": {"name": "f", "description": "ends with <|im_end|>"}}]
