@@ -117,15 +117,18 @@ class Client:
         return None
 
     async def _get(self, path: str) -> bytes | int | None:
-        """The body of a 200, the status of anything else, None where nothing answered."""
+        """The body of a 200, the status of anything else, None where nothing answered. PermanentError where the key is refused."""
         import aiohttp
 
+        url = f"{self.endpoint.base_url}{path}"
         try:
-            async with self._session.get(f"{self.endpoint.base_url}{path}", timeout=self._control) as response:
-                body = await response.read()
-                return body if response.status == 200 else response.status
+            async with self._session.get(url, timeout=self._control) as response:
+                body, status = await response.read(), response.status
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
             return None
+        if status in (401, 403):
+            raise _refusal(status, body, url)
+        return body if status == 200 else status
 
 
 def _json(body: bytes) -> Any:

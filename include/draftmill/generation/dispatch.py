@@ -70,6 +70,7 @@ class Dispatcher:
     """One server process. `again` outlives it, so that what was out when it was lost is sent to the next one.
 
     admitting: False stops sending, new prompts and new attempts alike.
+    covered: the budget, or the end of the prompts, holds sending back, and no longer the server: somebody else may fill it.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Dispatcher:
         self._wake = asyncio.Event()
         self._problem: BaseException | None = None
         self.admitting = True
+        self.covered = False
         self.watch = Watch(client, pace, flights.progress, silent_s, lambda: len(self._out))
 
     @property
@@ -165,7 +167,9 @@ class Dispatcher:
         while room > 0 and (work := self._again.due(now)) is not None:
             self._send(work, now)
             room -= 1
-        room = self._book.ledger.room(now, room) if room > 0 else 0
+        wanted, room = room, self._book.ledger.room(now, room) if room > 0 else 0
+        if self._supply.exhausted or (room < wanted and self._book.ledger.winding_down):
+            self.covered = True
         while room > 0:
             fresh = self._supply.take(self._limits)
             if fresh is None:

@@ -21,11 +21,14 @@ from draftmill.generation.lengths import LengthLaw, LengthModel
 from draftmill.spec.results import Outcome
 
 TOLERANCE = 0.01
-"""Of the budget, for budgets of at least SMALL mean answers."""
+"""Of the budget, where the budget is at least SMALL mean answers."""
 
-SMALL = 200
-_CAUTION = 2.5
-"""Standard deviations of what is under way that must fit below budget + tolerance."""
+SMALL = 170
+"""The promise is made for 200 mean answers. The mean is known to 8 % by then, so the line is drawn below nearly all of those."""
+
+_CAUTION = 4.0
+"""Standard deviations of what is under way that must fit below budget + tolerance. More than a single look would need: admission is
+looked at again after every answer and cannot be taken back, so the most optimistic of many looks counts."""
 
 _LEAST_BLUR = 0.1
 """Relative error that all expectations of what is under way have in common, at least: how far each has come is inferred, not known."""
@@ -35,7 +38,7 @@ _SLACK = 0.9
 
 
 def tolerance(budget: int, mean: float) -> float:
-    """How far the final total may lie from the budget, in tokens: 1 %, or one mean answer where the budget is below 200 of them."""
+    """How far the final total may lie from the budget, in tokens: 1 %, or one mean answer where the budget is below SMALL of them."""
     return TOLERANCE * budget if budget >= SMALL * mean else mean
 
 
@@ -76,6 +79,11 @@ class Ledger:
         if self.max_samples is not None and self.responses >= self.max_samples:
             return "max_samples"
         return None
+
+    @property
+    def winding_down(self) -> bool:
+        """Whether most of the budget is spent or under way: where the budget holds this job back now, it will do so to its end."""
+        return self.spent + len(self.flights) * self.mean >= self.budget / 2
 
     def room(self, now: float, limit: int) -> int:
         """How many more requests may be sent now, at most `limit`."""

@@ -47,6 +47,9 @@ class Parts:
     connector: Callable[[], aiohttp.BaseConnector] | None = None
     """Makes the connector of each server's session; None: TCP."""
 
+    covered: Callable[[], None] = lambda: None
+    """Called when the budget begins to hold sending back, so that another data set may start; perhaps more than once."""
+
 
 class Runner:
     """Drives the parts. Belongs to the running loop."""
@@ -152,6 +155,8 @@ class Runner:
 
     def _each_tick(self, dispatcher: Dispatcher) -> None:
         now = self._loop.time()
+        if dispatcher.covered:
+            self._parts.covered()
         self._look_at_stop(now, dispatcher)
         self._look_at_disk(now, dispatcher)
         if now - self._told_at >= TELL_S:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -61,12 +62,15 @@ def _with_server(ctx: StepContext, journal: Journal) -> GenerateResult:
         source = stack.enter_context(
             hold(ctx.workspace, ctx.plan.server, f"{ctx.plan.campaign}/{name}", ctx.stop, lambda text: ctx.progress(f"{name}: {text}"))
         )
-        return asyncio.run(generate(ctx, journal, source))
+        return asyncio.run(generate(ctx, journal, source, covered=slots.release))
 
 
-async def generate(ctx: StepContext, journal: Journal, source: ServerSource, connector: Any = None) -> GenerateResult:
+async def generate(
+    ctx: StepContext, journal: Journal, source: ServerSource, connector: Any = None, covered: Callable[[], None] = lambda: None
+) -> GenerateResult:
     """Generate with the servers of `source`, on the running loop. `connector` makes aiohttp connectors for servers not reached by TCP.
 
+    `covered` is called, perhaps more than once, when the budget begins to hold sending back: time for another data set to start.
     Times are those of the loop's clock, so the program may run in virtual time.
     """
     dataset, index, name = ctx.dataset, journal.index, ctx.dataset.name
@@ -83,7 +87,7 @@ async def generate(ctx: StepContext, journal: Journal, source: ServerSource, con
     sampling = ctx.plan.sampling.model_dump(exclude_none=True)
     vocab_size: int | None = meta.get("vocab_size")
     form = Form(sampling, _rid_prefix(ctx), frozenset(meta.get("eos_token_ids") or ()), vocab_size)
-    runner = Runner(Parts(ctx, source, book, supply, flights, pace, form, vocab_size, connector))
+    runner = Runner(Parts(ctx, source, book, supply, flights, pace, form, vocab_size, connector, covered))
     settled = False
     try:
         await _confirm_tokenizer(ctx, source, meta.get("probe"))

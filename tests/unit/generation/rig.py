@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,13 @@ from draftmill.simulator.server import SimulatedServer, SimulatedSource
 from draftmill.simulator.workload import LengthLaw, Workload
 from draftmill.spec.results import GenerateResult
 from tests.plans import make_dataset, make_plan
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that announces itself to nobody: the simulator's counters, a file's size."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
 
 VOCAB = 1_000
 EOS = 2

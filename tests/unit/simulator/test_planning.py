@@ -57,7 +57,8 @@ def test_the_campaign_ends_as_a_real_one_does(run: Simulated) -> None:
     assert run.counters.answered_tokens == run.completion_tokens
     began = {name: span[0] for name, span in run.spans.items()}
     assert began["long"] == began["short"] == 0.0
-    assert began["few"] == min(run.spans["long"][1], run.spans["short"][1])
+    # Its slot comes free when the budget of one of the others begins to hold sending back, before the last answer of that one.
+    assert 0.0 < began["few"] < min(run.spans["long"][1], run.spans["short"][1])
 
 
 def test_it_is_repeatable(run: Simulated, material: Material, tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_the_answers_are_those_the_policies_get(run: Simulated, material: Materi
 
 def test_text_and_numbers(run: Simulated) -> None:
     text = report.text(plan(), run)
-    assert text.startswith(f"test on small: {run.seconds / 3600:.2f} hours, {run.completion_tokens:,} tokens")
+    assert text.startswith(f"test on small: {round(run.seconds / 3600, 3):.2f} hours, {run.completion_tokens:,} tokens")
     assert all(name in text for name in ("long", "short", "few", "exhausted", "tokens/s", "KV use"))
     numbers = report.numbers(plan(), run)
     assert numbers["completion_tokens"] == sum(entry["completion_tokens"] for entry in numbers["datasets"].values())
