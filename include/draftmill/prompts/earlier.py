@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Keys = npt.NDArray[np.uint64]
 
 _POLL_S = 0.5
+_TELL_EVERY = 20
 _CHUNK = 1024
 Row = tuple[bytes, str, bytes]
 
@@ -99,23 +100,28 @@ class Earlier:
         return sum(int(self.contains(piece).sum()) for piece in keys) if self._indexes else 0
 
 
-def ensure_index(ctx: StepContext, path: Path, name: str, make: Callable[[], None]) -> None:
-    """Have the index at `path` made: wait while somebody else makes it, make it where nobody does.
+def ensure_index(ctx: StepContext, path: Path, name: str, make: Callable[[], None]) -> KeyIndex:
+    """The index at `path`: wait while somebody else makes it, make it where nobody does.
 
     The lock is held for this alone, and nobody waits for another lock while holding it.
     """
     lock = FileLock(path.parent / f".{name}.scan.lock")
-    while not path.exists():
-        if not lock.acquire("scan"):
-            ctx.progress(f"waiting for the index of {name}, which another process makes")
-            ctx.stop.wait(_POLL_S)
-            ctx.check_stop()
+    polls = 0
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return KeyIndex(path)
+        if lock.acquire("scan"):
+            try:
+                if not path.exists():
+                    make()
+            finally:
+                lock.release()
             continue
-        try:
-            if not path.exists():
-                make()
-        finally:
-            lock.release()
+        if polls % _TELL_EVERY == 0:
+            ctx.progress(f"{ctx.dataset.name}: waiting for the index of {name}, which another process makes")
+        polls += 1
+        ctx.stop.wait(_POLL_S)
+        ctx.check_stop()
 
 
 @contextlib.contextmanager
@@ -137,20 +143,19 @@ def gather(ctx: StepContext, wanted: Sequence[tuple[str, Path, Callable[[], None
     """
     indexes, missing = [], []
     for name, path, make in wanted:
-        why = _reason_against(ctx, path, name, make)
-        if why is None:
-            indexes.append(KeyIndex(path))
-        else:
+        found = _index_if_possible(ctx, path, name, make)
+        if found is None:
             missing.append(name)
-            ctx.progress(f"prompts that {name} has too cannot be left out, as it cannot be read: {why}")
+        else:
+            indexes.append(found)
     return Earlier(indexes), missing
 
 
-def _reason_against(ctx: StepContext, path: Path, name: str, make: Callable[[], None]) -> DraftmillError | None:
+def _index_if_possible(ctx: StepContext, path: Path, name: str, make: Callable[[], None]) -> KeyIndex | None:
     try:
-        ensure_index(ctx, path, name, make)
+        return ensure_index(ctx, path, name, make)
     except StoppedError:
         raise
     except DraftmillError as error:
-        return error
-    return None
+        ctx.progress(f"{ctx.dataset.name}: what it shares with {name} cannot be left out, as that cannot be read: {error}")
+        return None

@@ -29,7 +29,7 @@ _FILES = (
     "vocab.*",
     "merges.txt",
     "*.tiktoken",
-    "tiktoken.model",
+    "*.model",
     "chat_template*",
     "additional_chat_templates/*",
     "config.json",

@@ -29,6 +29,7 @@ _AHEAD = 4
 """Tasks per worker that may be drawn and not yet handed out."""
 _TICK_S = 0.5
 _LEAVE_S = 2.0
+_STOPPED = "stopped on request; the prompts that were there before are unchanged"
 
 
 def _serve(pipe: Connection) -> None:
@@ -99,21 +100,20 @@ class Workers:
             yield from self._run(iter(tasks))
             return
         for task in tasks:
-            self._check_stop()
+            if self._stop.is_set():
+                raise StoppedError(_STOPPED)
             yield task()
-
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise StoppedError("stopped on request; the prompts that were there before are unchanged")
 
     def _run(self, tasks: Iterator[Callable[[], R]]) -> Iterator[R]:
         given: list[deque[int]] = [deque() for _ in self._pipes]
         try:
             yield from self._in_order(tasks, given)
-        except GeneratorExit:
+        except _Lost as lost:
+            raise lost.why from None
+        except BaseException:
             # Answers that nobody wants any more must not be taken for those of the next tasks.
             while any(given):
-                self._collect(given, {})
+                self._receive(given)
             raise
 
     def _in_order(self, tasks: Iterator[Callable[[], R]], given: list[deque[int]]) -> Iterator[R]:
@@ -141,25 +141,45 @@ class Workers:
             raise self._died(worker) from None
 
     def _collect(self, given: list[deque[int]], finished: dict[int, Any]) -> None:
-        """Wait for results, at least one unless a stop is asked for."""
+        """Wait for results; none come where it takes longer than a tick. Raises the first error among them."""
+        errors = []
+        for number, fine, answer in self._receive(given):
+            if fine:
+                finished[number] = answer
+            else:
+                errors.append(answer)
+        if errors:
+            raise errors[0]
+
+    def _receive(self, given: list[deque[int]]) -> list[tuple[int, bool, Any]]:
+        """(number of the task, whether it went well, result or error) of all that is there, after a tick at the latest."""
         ready = wait(self._pipes, timeout=_TICK_S)
-        self._check_stop()
+        if self._stop.is_set():
+            raise _Lost(StoppedError(_STOPPED))
         if not ready:
             self._waiting()
+        received = []
         for pipe in ready:
             worker = self._pipes.index(pipe)  # type: ignore[arg-type]
             try:
                 fine, answer = self._pipes[worker].recv()
             except (EOFError, ConnectionResetError):
                 raise self._died(worker) from None
-            if not fine:
-                raise answer
-            finished[given[worker].popleft()] = answer
+            received.append((given[worker].popleft(), fine, answer))
+        return received
 
-    def _died(self, worker: int) -> Exception:
+    def _died(self, worker: int) -> _Lost:
         process = self._processes[worker]
         process.join(timeout=5)
-        self._check_stop()
-        return TemporaryError(
-            f"a preparation process ended with code {process.exitcode} (out of memory?); retry, or set DRAFTMILL_PROCESSES lower"
-        )
+        if self._stop.is_set():
+            return _Lost(StoppedError(_STOPPED))
+        hint = "out of memory?); retry, or set DRAFTMILL_PROCESSES lower"
+        return _Lost(TemporaryError(f"a preparation process ended with code {process.exitcode} ({hint}"))
+
+
+class _Lost(Exception):  # noqa: N818 - carries the error that is raised in the end
+    """The pool cannot go on: nobody waits for what is still in work."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(str(why))
+        self.why = why

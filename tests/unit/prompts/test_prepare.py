@@ -272,8 +272,35 @@ class TestEarlierDataSets:
         run(first)
         assert run(second)["skipped"]["in_earlier_dataset"] == 30, "chosen or not"
 
-    def test_a_broken_data_set_does_not_fail_the_next(self, tmp_path: Path, both: tuple[StepContext, StepContext]) -> None:
+    def test_waiting_for_whoever_reads_the_earlier_one(self, both: tuple[StepContext, StepContext]) -> None:
+        first, second = both
+        lock = FileLock(first.folder.prompts("alpha").parent / ".alpha.scan.lock")
+        assert lock.acquire("scan")
+        waits = threading.Event()
+        second.progress = lambda message, **_: waits.set() if "waiting for the index of alpha" in message else None
+        results: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: results.append(run(second)))
+        thread.start()
+        assert waits.wait(60)
+        lock.release()
+        thread.join()
+        assert results[0]["prompts"] == 30
+
+    def test_a_stop_ends_the_waiting(self, both: tuple[StepContext, StepContext]) -> None:
+        first, second = both
+        lock = FileLock(first.folder.prompts("alpha").parent / ".alpha.scan.lock")
+        assert lock.acquire("scan")
+        second.progress = lambda message, **_: second.stop.set() if "waiting for the index of alpha" in message else None
+        with pytest.raises(StoppedError):
+            run(second)
+        lock.release()
+
+    @pytest.mark.parametrize("processes", ["0", "2"])
+    def test_a_broken_data_set_does_not_fail_the_next(
+        self, tmp_path: Path, both: tuple[StepContext, StepContext], monkeypatch: pytest.MonkeyPatch, processes: str
+    ) -> None:
         _, second = both
+        monkeypatch.setenv("DRAFTMILL_PROCESSES", processes)
         good = (tmp_path / "a.jsonl").read_bytes()
         for damage in (b'{"other": "schema"}\n', None):
             (tmp_path / "a.jsonl").write_bytes(damage) if damage else (tmp_path / "a.jsonl").unlink()

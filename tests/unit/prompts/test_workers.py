@@ -51,6 +51,15 @@ def test_an_error_arrives_as_it_was_raised(count: int) -> None:
         list(workers.run([functools.partial(refuse, 3)]))
 
 
+def test_after_an_error_the_next_tasks_get_their_own_answers() -> None:
+    with Workers(2, threading.Event()) as workers:
+        for _ in range(3):
+            tasks = [functools.partial(refuse if number == 5 else square, number) for number in range(50)]
+            with pytest.raises(PermanentError, match="no 5"):
+                list(workers.run(tasks))
+            assert list(workers.run(functools.partial(square, number) for number in range(10))) == [n * n for n in range(10)]
+
+
 def test_a_dead_worker_is_a_temporary_failure() -> None:
     with Workers(1, threading.Event()) as workers, pytest.raises(TemporaryError, match="code -9"):
         list(workers.run([functools.partial(die, 1)]))
