@@ -112,8 +112,11 @@ class Preparation:
 
     @contextlib.contextmanager
     def _work_folder(self) -> Iterator[Path]:
+        # What a killed run left behind; the lock says that it is nobody's any more.
         for stale in self.path.parent.glob(f".{self.dataset.name}.work-*"):
             shutil.rmtree(stale, ignore_errors=True)
+        for torn in self.path.parent.glob(f".{self.path.name}.*.tmp"):
+            torn.unlink(missing_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{self.dataset.name}.work-", dir=self.path.parent))
         try:
             yield work

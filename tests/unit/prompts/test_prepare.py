@@ -141,6 +141,17 @@ class TestProcesses:
         assert {path: path.read_bytes() for path in before} == before
         assert not list(ctx.folder.prompts("alpha").parent.glob(".alpha.work-*"))
 
+    def test_what_a_killed_run_left_behind_goes(self, tmp_path: Path, make_context: MakeContext) -> None:
+        write(tmp_path / "a.jsonl", QUESTIONS)
+        ctx = make_context("a.jsonl")
+        folder = ctx.folder.prompts("alpha").parent
+        (folder / ".alpha.work-x/deep").mkdir(parents=True)
+        (folder / ".alpha.jsonl.x.tmp").write_text("torn")
+        (folder / ".alphabet.jsonl.x.tmp").write_text("another data set's")
+        run(ctx)
+        names = {path.name for path in folder.iterdir() if path.suffix != ".keys"}
+        assert names == {"alpha.jsonl", "alpha.meta.json", ".alpha.lock", ".alpha.scan.lock", ".alphabet.jsonl.x.tmp"}
+
     def test_one_at_a_time(self, tmp_path: Path, make_context: MakeContext) -> None:
         write(tmp_path / "a.jsonl", QUESTIONS)
         ctx = make_context("a.jsonl")
