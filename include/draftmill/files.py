@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import os
 import tempfile
@@ -28,21 +29,44 @@ def atomic_writer(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
     """A binary file that appears at `path` whole, or not at all.
 
     It is written beside its final name, synced, renamed, and the folder is synced. On any error the partial file is removed and
-    what stood at `path` stays as it was.
+    what stood at `path` stays as it was. What a writer that was killed left beside `path` is removed by the next one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    remove_abandoned(path.parent, f".{glob.escape(path.name)}.*.tmp")
+    descriptor, temporary = _locked_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             os.fchmod(stream.fileno(), mode)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).replace(path)
+            temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     fsync_directory(path.parent)
+
+
+def remove_abandoned(folder: Path, pattern: str) -> None:
+    """Remove the partial files of `atomic_writer` that match `pattern` and that nobody is writing any more."""
+    for partial in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # renamed or removed meanwhile, or still locked by its writer
+            descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                partial.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _locked_temporary(path: Path) -> tuple[int, Path]:
+    """A partial file beside `path`, locked for as long as its writer lives."""
+    while True:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, Path(name)
+        os.close(descriptor)  # another writer saw it before it was locked, and removed it as abandoned
 
 
 def write_json(path: Path, value: Any, mode: int = 0o644) -> None:

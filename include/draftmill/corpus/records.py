@@ -36,13 +36,6 @@ def ids_path(heads: Path) -> Path:
     return heads.with_suffix(".ids")
 
 
-def remove_unfinished(heads: Path) -> None:
-    """Remove what a killed writer of these records left beside them. Only the holder of their lock may."""
-    for path in (heads, ids_path(heads)):
-        for left in path.parent.glob(f".{path.name}.*.tmp"):
-            left.unlink(missing_ok=True)
-
-
 class RecordsWriter:
     """Writes both files under their final names when its block ends well, and leaves what stood there otherwise."""
 

@@ -20,7 +20,7 @@ from draftmill.corpus.provenance import describe_servers
 from draftmill.corpus.quality.characters import ReplacementCharacters
 from draftmill.corpus.quality.doubts import Quality, Test, standard_tests
 from draftmill.corpus.record import Row
-from draftmill.corpus.records import RecordsWriter, remove_unfinished
+from draftmill.corpus.records import RecordsWriter
 from draftmill.corpus.records_meta import SCHEMA, FileMark, JournalMark, RecordsMeta, is_whole, only_one, read_meta
 from draftmill.corpus.tally import Tally, shares, tally_warnings
 from draftmill.errors import DraftmillError, PermanentError
@@ -43,7 +43,6 @@ def run(ctx: StepContext) -> dict[str, Any]:
     dataset = ctx.dataset.name
     path = ctx.folder.records(dataset)
     with only_one(path.with_suffix(".lock"), f"tokenize {dataset}"), room_needed(path.parent, f"tokenize {dataset}"):
-        remove_unfinished(path)
         prompts = read_prompts_meta(ctx.folder, dataset)
         journal = ctx.folder.journal(dataset)
         if not journal.is_file():

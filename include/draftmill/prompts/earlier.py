@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftmill.errors import DraftmillError, StoppedError
-from draftmill.files import FileLock, atomic_writer
+from draftmill.files import FileLock, atomic_writer, remove_abandoned
 from draftmill.jobs.step import StepContext
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ def index_path(prompts: Path, name: str, digest: str) -> Path:
 
 
 def write_index(path: Path, pieces: Iterable[Keys], name: str) -> None:
-    """Write the sorted keys, 8 bytes each, and remove indexes of what the data set was before."""
+    """Write the sorted keys, 8 bytes each, and remove indexes of what the data set was before, whole or half written."""
     with atomic_writer(path) as stream:
         for keys in pieces:
             stream.write(keys.tobytes())
     for old in path.parent.glob(f".{name}.*.keys"):
         if old != path:
             old.unlink(missing_ok=True)
+    remove_abandoned(path.parent, f"..{name}.*.keys.*.tmp")
 
 
 class KeyIndex:

@@ -115,8 +115,6 @@ class Preparation:
         # What a killed run left behind; the lock says that it is nobody's any more.
         for stale in self.path.parent.glob(f".{self.dataset.name}.work-*"):
             shutil.rmtree(stale, ignore_errors=True)
-        for torn in self.path.parent.glob(f".{self.path.name}.*.tmp"):
-            torn.unlink(missing_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{self.dataset.name}.work-", dir=self.path.parent))
         try:
             yield work

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,7 @@ from tests.plans import make_dataset, make_plan
 from tests.tokenizers import save_model_folder
 
 ROOT = Path(__file__).resolve().parents[3]
-ROWS = 150_000
+ROWS = 40_000
 
 
 @pytest.fixture
@@ -32,18 +33,18 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(root: Path) -> subprocess.Popen[str]:
+def start(root: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "draftmill", "prepare", "--plan", "plan.json", "--workspace", str(root), "--dataset", "alpha"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "include"), "DRAFTMILL_PROCESSES": "2"}
-    return subprocess.Popen(command, cwd=root, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    with (root / "log").open("wb") as log:
+        return subprocess.Popen(command, cwd=root, env=env, stdout=log, stderr=log, start_new_session=True)
 
 
-def wait_for_reading(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Until rows are being read; returns the process and all that it started."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "rows of alpha read" in line:
-            break
+def family_at_work(process: subprocess.Popen[bytes], prompts: Path) -> list[psutil.Process]:
+    """The process and all that it started, as soon as a worker has set rows aside; long before it has read them all."""
+    while not any(path.is_file() and path.stat().st_size for path in prompts.glob(".alpha.work-*/**/*")):
+        assert process.poll() is None, "the preparation ended before it was seen at work"
+        time.sleep(0.005)
     parent = psutil.Process(process.pid)
     return [parent, *parent.children(recursive=True)]
 
@@ -55,16 +56,14 @@ def test_stopped_in_the_middle(root: Path, number: signal.Signals, whole_group: 
     prompts.parent.mkdir(parents=True)
     prompts.write_text("what was there\n")
     process = start(root)
-    family = wait_for_reading(process)
+    family = family_at_work(process, prompts.parent)
     assert len(family) >= 3
     os.killpg(process.pid, number) if whole_group else process.send_signal(number)
-    process.communicate()
+    process.wait()
     _, alive = psutil.wait_procs(family, timeout=30)
     assert alive == []
     assert process.returncode == (ExitCode.STOPPED if number == signal.SIGTERM else -signal.SIGKILL)
     assert prompts.read_text() == "what was there\n"
-    again = start(root)
-    _, errors = again.communicate()
-    assert again.returncode == 0, errors
+    assert start(root).wait() == 0, (root / "log").read_text()
     assert sum(1 for _ in read_prompts(prompts)) == 300
     assert sorted(path.name for path in prompts.parent.iterdir() if "work-" in path.name or path.suffix == ".tmp") == []
