@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from draftmill.corpus.prompt_index import PromptIndex
@@ -29,13 +30,13 @@ class Refused(Exception):  # noqa: N818 - an outcome, not a fault of the program
         self.reason = reason
 
 
-def _sent_ids(response: Response, prompts: PromptIndex) -> list[int]:
+def _sent_ids(response: Response, prompts: PromptIndex) -> Sequence[int]:
     if response.input_ids is not None:
         return response.input_ids
-    prompt = prompts.find(response.id)
-    if prompt is None:
+    ids = prompts.find(response.id)
+    if ids is None:
         raise Refused(PROMPT_MISSING)
-    return prompt.input_ids
+    return ids
 
 
 def join(response: Response, prompts: PromptIndex, meta: PromptsMeta, dataset: str) -> Row:
@@ -69,15 +70,15 @@ def join(response: Response, prompts: PromptIndex, meta: PromptsMeta, dataset: s
     return Row(head, np.concatenate([sent, received]))
 
 
-def _int32(ids: list[int], vocab_size: int) -> Ids:
+def _int32(ids: Sequence[int], vocab_size: int) -> Ids:
     """Ids as an array; Refused where one is not in [0, vocab_size)."""
     import numpy as np
 
     try:
-        array = np.fromiter(ids, dtype="<i4", count=len(ids))
+        array = np.asarray(ids, np.int64)
     except OverflowError:
         raise Refused(OUTSIDE_VOCABULARY) from None
     # As unsigned numbers, negative ones are the largest: one look for both ends.
-    if len(array) and int(array.view("<u4").max()) >= vocab_size:
+    if len(array) and int(array.view(np.uint64).max()) >= vocab_size:
         raise Refused(OUTSIDE_VOCABULARY)
-    return array
+    return array.astype("<i4")

@@ -6,13 +6,15 @@ import os
 import re
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 import orjson
 
+from draftmill.corpus.id_text import prompt_ids
 from draftmill.errors import PermanentError
-from draftmill.prompts.prompt import Prompt, order_key
+from draftmill.prompts.prompt import order_key
 
 _ID_FIRST = re.compile(rb'\{"id":"([^"\\]+)"')
 
@@ -41,16 +43,16 @@ class PromptIndex:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stream.close()
 
-    def find(self, prompt_id: str) -> Prompt | None:
-        """The prompt with this id, or None where the file has none."""
+    def find(self, prompt_id: str) -> Sequence[int] | None:
+        """The `input_ids` of the prompt with this id, or None where the file has none."""
         key = self._key(prompt_id)
         while not self._exhausted and (not self._keys or self._keys[-1] <= key):
             self._read_on()
         place = bisect_left(self._keys, key)
         while place < len(self._keys) and self._keys[place] == key:
-            prompt = self._load(place)
-            if prompt.id == prompt_id:
-                return prompt
+            line = self._line(place)
+            if _id_of(line) == prompt_id:
+                return prompt_ids(line)
             place += 1  # two ids of one key: as good as impossible, and harmless
         return None
 
@@ -62,8 +64,7 @@ class PromptIndex:
         if not line:
             self._exhausted = True
             return
-        match = _ID_FIRST.match(line)
-        key = self._key(match[1].decode() if match else orjson.loads(line)["id"])
+        key = self._key(_id_of(line))
         if self._keys and key < self._keys[-1]:
             raise PermanentError(
                 f"{self.path}: prompt {len(self._keys) + 1} is out of work order for seed {self.seed}; prepare the data set again"
@@ -71,6 +72,11 @@ class PromptIndex:
         self._keys.append(key)
         self._ends.append(self._ends[-1] + len(line))
 
-    def _load(self, place: int) -> Prompt:
+    def _line(self, place: int) -> bytes:
         start, end = self._ends[place], self._ends[place + 1]
-        return Prompt(**orjson.loads(os.pread(self._stream.fileno(), end - start, start)))
+        return os.pread(self._stream.fileno(), end - start, start)
+
+
+def _id_of(line: bytes) -> str:
+    match = _ID_FIRST.match(line)
+    return match[1].decode() if match else str(orjson.loads(line)["id"])

@@ -13,6 +13,7 @@ import orjson
 
 from draftmill.corpus.decoder import load_decoder
 from draftmill.corpus.disk import room_needed
+from draftmill.corpus.id_text import read_row_of_arrays
 from draftmill.corpus.join import Refused, join
 from draftmill.corpus.prompt_index import PromptIndex
 from draftmill.corpus.prompts_meta import PromptsMeta, read_prompts_meta
@@ -117,7 +118,7 @@ class Tokenization:
         """The rows to keep, in the order of the journal."""
         last = time.monotonic()
         with PromptIndex(self.ctx.folder.prompts(self.dataset), self.ctx.plan.seed) as prompts:
-            for response in read_responses(self.ctx.folder.journal(self.dataset), self.journal):
+            for response in read_responses(self.ctx.folder.journal(self.dataset), self.journal, read_row_of_arrays):
                 self.ctx.check_stop()
                 self.tally.read(response)
                 row = self._judged(response, prompts)

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -21,7 +21,7 @@ from draftmill.files import FileLock, fsync_directory
 from draftmill.generation.ids import IdIndex
 from draftmill.generation.repair import Repair, end_last_line, repair
 from draftmill.generation.response import Response
-from draftmill.generation.rows import Unreadable, read_row
+from draftmill.generation.rows import Row, Unreadable, read_row
 from draftmill.generation.scan import JournalIndex, lines_of, scan
 
 SYNC_ROWS = 64
@@ -36,11 +36,12 @@ class NoSpace(TemporaryError):  # noqa: N818 - says what happened
     """The row was not written, because no space is left; the file is as it was before."""
 
 
-def read_responses(path: Path, seen: Counter[str] | None = None) -> Iterator[Response]:
+def read_responses(path: Path, seen: Counter[str] | None = None, parse: Callable[[bytes], Row] = read_row) -> Iterator[Response]:
     """Every response in the journal at `path` once, in file order, one at a time. Repairs nothing.
 
     Lines that are no responses are skipped. `seen` counts `responses`, `unreadable`, `doubled` (an id that came before) and `older`
-    (rows of older layouts). A file that is still being written may be read: its unfinished last line is left out.
+    (rows of older layouts). A file that is still being written may be read: its unfinished last line is left out. `parse` makes the
+    row of a line, or raises Unreadable.
     """
     seen = Counter() if seen is None else seen
     ids = IdIndex()
@@ -48,7 +49,7 @@ def read_responses(path: Path, seen: Counter[str] | None = None) -> Iterator[Res
         if not line.strip():
             continue
         try:
-            row = read_row(line)
+            row = parse(line)
         except Unreadable:
             seen["unreadable"] += 1
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ class Response:
 
     id: str
     input_hash: str
-    output_ids: list[int]
+    output_ids: Sequence[int]
     prompt_tokens: int
     completion_tokens: int
     finish_reason: str

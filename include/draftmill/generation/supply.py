@@ -93,7 +93,7 @@ class Supply:
         """The first turn of this conversation is done; go on where it was left."""
         response = self._journal.read(prompt.id)
         if response is not None:
-            self._queue_next(prompt, response.output_ids)
+            self._queue_next(prompt, list(response.output_ids))
 
     def _queue_next(self, prompt: Prompt, output_ids: list[int]) -> None:
         following = self._follow(prompt, output_ids) if self._follow else None
@@ -103,4 +103,4 @@ class Supply:
                 if not self._passed(following.id):
                     self._next_turns.append(following)
                 return
-            following = self._follow(following, response.output_ids) if self._follow else None
+            following = self._follow(following, list(response.output_ids)) if self._follow else None
