@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pwd
 import subprocess
 import sys
 import threading
@@ -168,12 +170,13 @@ def test_too_few_gpus(workspace: Workspace, fake: Any, stop: threading.Event, fa
     assert comes_up(workspace, fake(device="cuda", tensor_parallel=2), stop).incarnation == 2
 
 
-def test_gpu_memory_in_the_hands_of_another_process(workspace: Workspace, fake: Any, stop: threading.Event, fake_gpus: Path) -> None:
-    with subprocess.Popen(["sleep", "600"]) as other:
+def test_gpu_memory_in_the_hands_of_another_user(workspace: Workspace, fake: Any, stop: threading.Event, fake_gpus: Path) -> None:
+    owner = pwd.getpwnam("nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)  # only root can be somebody else
+    with subprocess.Popen(["sleep", "600"], user=owner.pw_uid if os.getuid() == 0 else None) as other:
         fake_gpus.write_text(json.dumps([gpu(0, 40 * GIB, {other.pid: 40 * GIB})]))
         error = refused(workspace, fake(device="cuda"), stop)
         assert isinstance(error, ServerGone)
-        assert f"GPU 0 has 57,344 MiB free and memory_fraction 0.88 needs 86,507: pid {other.pid}" in str(error)
+        assert f"GPU 0 has 57,344 MiB free and memory_fraction 0.88 needs 86,507: pid {other.pid} of {owner.pw_name}" in str(error)
         assert "(sleep 600) with 40,960 MiB holds the rest" in str(error)
         assert other.poll() is None
         other.kill()
