@@ -19,6 +19,7 @@ from draftmill.serving.folder import ServerFolder, ServerState, read_state
 from draftmill.serving.gpu import MIB, Gpu, all_gpus
 from draftmill.serving.ground import gpu_count_fault, gpu_memory_faults, leftovers, port_fault
 from draftmill.serving.leases import held_leases
+from draftmill.serving.logind import session_fault
 from draftmill.serving.model import Model, find_model
 from draftmill.serving.pagecache import cached_fraction
 from draftmill.serving.ports import is_listening, name_owner, port_owners
@@ -59,6 +60,12 @@ def python() -> Found:
     if missing:
         faults.append(f"{sys.executable} lacks {', '.join(missing)}; run draftmill with the Python that serves the model")
     return {"executable": sys.executable, "version": sys.version.split()[0], "packages": versions}, faults
+
+
+def session() -> Found:
+    """Whether jobs outlive the SSH connection that starts them."""
+    fault = session_fault()
+    return {"jobs_outlive_connections": fault is None}, [fault] if fault else []
 
 
 def sglang(server: NamedServer, workspace: Workspace, interpreter: str, env: dict[str, str]) -> Found:

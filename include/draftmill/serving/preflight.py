@@ -61,6 +61,7 @@ def run(ctx: StepContext) -> dict[str, Any]:
         report.run("gpus", lambda: checks.gpu_count(profile, env))
         report.run("gpu_memory", lambda: checks.gpu_memory(profile, env, workspace), passing=True)
     report.run("ports", lambda: checks.ports(profile, workspace), passing=True)
+    report.run("session", checks.session)
     report.run("clock", lambda: checks.clock(workspace))
     ctx.progress("preflight: " + ("all is well" if not report.standing + report.passing else "faults found"))
     return report.conclude()
