@@ -146,6 +146,7 @@ class Handler(BaseHTTPRequestHandler):
         if mode == "crash_on_first_batch" and count >= 1:
             log(CRASH)
             os.kill(os.getpid(), signal.SIGQUIT)
+            time.sleep(600)  # the signal may reach another thread first, and this one would answer meanwhile
         time.sleep(float(os.environ.get("FAKE_ANSWER_S", "0")))
         self.server.answered += 1
         tokens = body["sampling_params"]["max_new_tokens"]
