@@ -7,6 +7,11 @@ import os
 import shutil
 import tempfile
 
+from hypothesis import settings
+
+settings.register_profile("draftmill", deadline=None)  # how long an example takes says something of the machine, not of the code
+settings.load_profile("draftmill")
+
 _HOME = tempfile.mkdtemp(prefix="draftmill-tests-")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 

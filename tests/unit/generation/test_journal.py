@@ -94,7 +94,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_kept(tmp_path: Path, whole: int) -> 
             assert side_file(path).read_bytes() == lines[-1][:cut] + b"\n"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_damage_anywhere_costs_only_the_rows_it_touches(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("damage")

@@ -30,7 +30,7 @@ def text_of(pieces: list[LogPiece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=LINES, chunks=CHUNKS, max_bytes=st.integers(130, 400))
 def test_pieces_of_a_growing_log_are_the_whole_log(log: Path, data: bytes, chunks: list[int], max_bytes: int) -> None:
     """Any bytes, written in any portions, read in any portions: nothing is lost, doubled, or decoded in another way."""
@@ -49,7 +49,7 @@ def test_pieces_of_a_growing_log_are_the_whole_log(log: Path, data: bytes, chunk
     assert pieces[-1].offset == len(data)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.text(max_size=2000), max_bytes=st.integers(8, 200))
 def test_no_character_is_ever_split(log: Path, data: str, max_bytes: int) -> None:
     """Lines of any length: what comes out of a valid log holds no replacement that was not in it."""
@@ -57,7 +57,7 @@ def test_no_character_is_ever_split(log: Path, data: str, max_bytes: int) -> Non
     assert "�" not in text_of(read_all(log, 0, max_bytes))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.binary(max_size=3000), start=st.integers(0, 3500), max_bytes=st.integers(8, 100))
 def test_any_offset_into_any_bytes_leads_to_the_end(log: Path, data: bytes, start: int, max_bytes: int) -> None:
     log.write_bytes(data)

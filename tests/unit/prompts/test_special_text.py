@@ -39,7 +39,7 @@ def test_spelled_out_tokens_become_plain_text(loaded: LoadedTokenizer, token: st
     assert loaded.tokenizer.decode(result.ids) == renderer.text(user(text), None), "nothing of the text is lost"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(["a", " ", "\n", "word", "é", "四", "<|", "|>", "<", "think>", "123", "  "]), min_size=1, max_size=12))
 def test_the_way_for_special_text_gives_the_usual_ids_where_there_is_none(parts: list[str]) -> None:
     tokenizer = make_tokenizer()

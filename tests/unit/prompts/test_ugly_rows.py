@@ -276,7 +276,7 @@ ADAPTER_COLUMNS = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data(), adapter=st.sampled_from(sorted(ADAPTER_COLUMNS)))
 def test_any_value_in_any_field_never_stops_a_run(tmp_path: Path, make_context: MakeContext, data: st.DataObject, adapter: str) -> None:
     columns = ADAPTER_COLUMNS[adapter]

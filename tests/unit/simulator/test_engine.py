@@ -173,7 +173,7 @@ def by_single_steps(profile: HostProfile, jobs: list[tuple[float, int, int]]) ->
 
 
 @given(seed=st.integers(0, 10**6), max_running=st.sampled_from([3, 50]), restart=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_leaps_equal_single_steps(seed: int, max_running: int, restart: bool) -> None:
     """However the caller advances, requests end when they would end by taking every step for itself."""
     rng = random.Random(seed)
