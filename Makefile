@@ -36,7 +36,7 @@ demo-stop: ## Stop everything the demo started, and check that nothing is left
 
 .PHONY: test
 test: setup ## Run the tests: unit, DAGs, integration on a real SSH server and the real SGLang
-	$(VENV)/python -m pytest
+	$(VENV)/python -m pytest --numprocesses 2 --dist loadfile
 
 .PHONY: test-endurance
 test-endurance: setup ## Run the tests that take many minutes each: long outages, restarts, random fault schedules

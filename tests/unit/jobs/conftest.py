@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 from draftmill.jobs import control
 from draftmill.jobs.detached import MARK, DetachedProcess
 from draftmill.jobs.models import JobKey, JobStatus, StartRequest, StatusRequest, StopRequest
-from draftmill.jobs.proc import living_processes, started_with
+from draftmill.jobs.proc import PROC, living_processes, started_with
 from draftmill.jobs.step import STEPS
 from draftmill.layout import Workspace
 from tests.plans import make_dataset, make_plan
@@ -33,8 +34,18 @@ def eventually(check: Callable[[], Any], timeout_s: float = 20) -> Any:
 
 
 def marked(folder: Path) -> list[int]:
-    """Pids of all living processes that were started for the folder."""
+    """Pids of all living processes that were started for the folder, those included that are about to become another program."""
+    for stat in living_processes():
+        _await_environment(stat.pid)
     return [stat.pid for stat in living_processes() if started_with(stat.pid, MARK, str(folder))]
+
+
+def _await_environment(pid: int) -> None:
+    """In the middle of an exec, a process shows an empty environment for an instant."""
+    deadline = time.monotonic() + 0.5
+    with contextlib.suppress(OSError):  # gone, or not ours; a kernel thread has no `exe`
+        while (PROC / str(pid) / "exe").readlink() and not (PROC / str(pid) / "environ").read_bytes() and time.monotonic() < deadline:
+            time.sleep(0.005)
 
 
 class Host:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -94,6 +95,9 @@ def test_members_are_recorded(folder: ServerFolder, start: object) -> None:
 
 
 def test_a_process_is_named_for_people() -> None:
-    assert name_process(os.getpid()).startswith(f"pid {os.getpid()} of ")
-    assert "python" in name_process(os.getpid())
+    with subprocess.Popen(SLEEP, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "up\n"
+        assert re.fullmatch(rf"pid {other.pid} of \S+ \(\S*python\S* -c import time; .*\)", name_process(other.pid))
+        other.kill()
     assert name_process(2**22 + 1) == f"pid {2**22 + 1}"
