@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _COLUMNS = {"completion_tokens": "answer length, tokens", "prompt_tokens": "prompt length, tokens"}
 _FILE = "lengths.png"
+_BINS = 60
+_HEIGHT = 0.85
+"""Of the tallest bar, where the next data set begins at 1."""
 
 
 def sparkline(counts: list[int]) -> str:
@@ -31,22 +34,24 @@ def draw(folder: Path, rows: pd.DataFrame, sources: list[Source]) -> list[str]:
         from matplotlib.figure import Figure
     except ImportError:
         return []
+    import numpy as np
+
     folder.mkdir(parents=True, exist_ok=True)
-    height = 1.0 + 0.8 * len(sources)
     # Figure and canvas by themselves: pyplot would keep state and look for a display.
-    figure = Figure(figsize=(10, height), dpi=110)
+    figure = Figure(figsize=(10, 1.0 + 0.8 * len(sources)), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(sources), len(_COLUMNS), sharex="col", squeeze=False)
-    figure.subplots_adjust(left=0.02 + 0.008 * max(len(source.name) for source in sources), right=0.98, bottom=0.6 / height, top=0.98)
-    for (column, label), strip in zip(_COLUMNS.items(), axes.T, strict=True):
-        most = max(1, int(rows[column].max()))
-        for number, axis in enumerate(strip):
-            axis.hist(rows.loc[rows["source"] == number, column], bins=60, range=(0, most), histtype="stepfilled", color="#3b6ea5")
-            axis.set_yticks([])
-            axis.spines[["top", "right", "left"]].set_visible(False)
-        strip[-1].set_xlabel(label)
-    for axis, source in zip(axes[:, 0], sources, strict=True):
-        axis.set_ylabel(source.name, rotation=0, ha="right", va="center", fontsize=8)
+    # All data sets in one pair of axes, one above the other: a pair for each would take several times as long to draw.
+    for axis, (column, label) in zip(figure.subplots(1, len(_COLUMNS), sharey=True), _COLUMNS.items(), strict=True):
+        edges = np.linspace(0, max(1, int(rows[column].max())), _BINS + 1)
+        for number in range(len(sources)):
+            counts, _ = np.histogram(rows.loc[rows["source"] == number, column], edges)
+            tops = number + _HEIGHT * (1 - counts / max(1, counts.max()))  # the y axis points down, the first data set is above
+            axis.stairs(tops, edges, baseline=number + _HEIGHT, fill=True, color="#3b6ea5")
+        axis.set_xlabel(label)
+        axis.spines[["top", "right", "left"]].set_visible(False)
+        axis.tick_params(left=False)
+        axis.set_yticks(np.arange(len(sources)) + _HEIGHT / 2, [source.name for source in sources], fontsize=8)
+        axis.set_ylim(len(sources), -0.1)
     figure.savefig(folder / _FILE)
     return [_FILE]
 
