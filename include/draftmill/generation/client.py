@@ -19,9 +19,6 @@ from draftmill.serving.endpoint import Endpoint
 if TYPE_CHECKING:
     import aiohttp
 
-if TYPE_CHECKING:
-    pass
-
 _KEEP_ALIVE_S = 0.75
 """Idle connections are dropped before the server drops them (after 1 s in some set-ups, 5 s by default): a request that is sent just
 as its connection is being closed is lost."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from draftmill.errors import PermanentError, StoppedError, TemporaryError
-from draftmill.serving.endpoint import ServerGone
+from draftmill.generation.client import Client
+from draftmill.serving.endpoint import Endpoint, ServerGone
 from draftmill.simulator.faults import REQUEST_FAULTS, STATE_FAULTS, Fault
+from draftmill.simulator.server import SimulatedServer, SimulatedSource
 from tests.unit.generation.rig import Rig, make_prompts, make_server, until
 
 RETRIED = {
@@ -39,6 +43,18 @@ async def test_a_failed_attempt_is_counted_and_made_again(tmp_path: Path, kind: 
         result = await rig.generate(server)
         assert (result.outcome, result.responses) == ("exhausted", 60)
         assert result.failures[RETRIED[kind]] >= 3
+        rig.check(server)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, "server_error"), (502, "server_error"), (504, "server_error"), (503, "pushback"), (429, "pushback")]
+)
+async def test_every_status_that_passes_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, kind: str) -> None:
+    monkeypatch.setattr("draftmill.generation.faults.MAX_WAIT_S", 0.2)
+    rig = Rig(tmp_path, make_prompts(30), budget_tokens=10**6)
+    async with make_server(faults=[Fault("status", after=5, count=4, value=status)]) as server:
+        result = await rig.generate(server)
+        assert (result.responses, result.failures) == (30, {kind: 4})
         rig.check(server)
 
 
@@ -125,6 +141,45 @@ async def test_another_model_behind_the_port_gets_nothing_and_is_named(tmp_path:
         assert any("serves other/model, not simulated/model" in line for line in rig.lines)
 
 
+async def test_after_a_crash_another_model_on_the_port_answers_nothing_that_is_kept(tmp_path: Path) -> None:
+    """Something else has taken the port of the server that died."""
+    rig = Rig(tmp_path, make_prompts(60), budget_tokens=10**6)
+    async with make_server(faults=[Fault("crash", after=20, value=0.3)], restart_s=0.2) as server:
+        real, seen = server.restart, {}
+
+        def restart() -> None:
+            seen["by the other"] = server.seen.requests - seen["before"]
+            server.clear_faults()
+            real()
+
+        server.restart = restart  # type: ignore[method-assign]
+        running = asyncio.create_task(rig.generate(server, Unaware(server)))
+        await until(lambda: not server.state.up)
+        seen["before"] = server.seen.requests
+        server.add_faults(Fault("other_model", value="other/model"))
+        result = await running
+        assert (result.responses, seen["by the other"], server.incarnation) == (60, 0, 3)
+        rig.check(server)
+
+
+class Unaware(SimulatedSource):
+    """A supervisor that has not noticed the crash: it knows of a newer server only once this one was reported."""
+
+    def __init__(self, server: SimulatedServer) -> None:
+        super().__init__(server)
+        self._known = server.incarnation
+
+    async def endpoint(self, newer_than: int = -1, timeout_s: float | None = None) -> Endpoint:
+        await until(lambda: self._known > newer_than)
+        return replace(await super().endpoint(-1, timeout_s), incarnation=self._known)
+
+    async def report_wedged(self, incarnation: int, why: str) -> None:
+        before = self._server.incarnation
+        self._server.restart()
+        await until(lambda: self._server.incarnation > before)
+        self._known = incarnation + 1
+
+
 async def test_a_full_queue_is_waited_out_without_giving_anything_up(tmp_path: Path) -> None:
     rig = Rig(tmp_path, make_prompts(40), budget_tokens=10**6)
     async with make_server(faults=[Fault("queue_full", after=10, for_s=1)]) as server:
@@ -132,6 +187,21 @@ async def test_a_full_queue_is_waited_out_without_giving_anything_up(tmp_path: P
         assert result.responses == 40
         assert result.failures.keys() <= {"pushback"}
         rig.check(server)
+
+
+async def test_a_connection_that_the_server_is_about_to_close_is_never_used() -> None:
+    """It closes them after a second of idleness: requests on many connections, each sent about a second after the one before it."""
+    work = make_prompts(60)
+    async with make_server(faults=[Fault("keep_alive", value=1)]) as server, Client(server.endpoint()) as client:
+
+        async def one(number: int) -> None:
+            for turn in range(2):
+                await asyncio.sleep(turn * (0.97 + 0.001 * number))
+                body = {"input_ids": work[number].input_ids, "rid": f"{number}-{turn}", "sampling_params": {"max_new_tokens": 1}}
+                await client.generate(orjson.dumps(body))
+
+        await asyncio.gather(*map(one, range(len(work))))
+        assert server.seen.requests == 120
 
 
 async def test_connections_closed_while_idle_cost_nothing_but_a_new_one(tmp_path: Path) -> None:
@@ -172,8 +242,6 @@ async def test_a_wrong_key_is_for_a_person(tmp_path: Path) -> None:
 
         class Source:
             async def endpoint(self, newer_than: int = -1, timeout_s: float | None = None):
-                from dataclasses import replace
-
                 return replace(endpoint(), api_key="wrong")
 
             async def report_wedged(self, incarnation: int, why: str) -> None:
@@ -233,3 +301,25 @@ async def test_a_stop_that_cannot_drain_aborts_the_rest(tmp_path: Path) -> None:
             await running
         assert server.seen.aborts_asked >= out
         assert server.driver.in_flight == 0
+
+
+async def test_a_stop_waits_as_long_as_it_says_and_no_longer_and_leaves_a_valid_file(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, make_prompts(60), budget_tokens=10**6, in_flight=20, profile={"drain_s": 1.5, "silent_s": 60})
+    async with make_server() as server:
+        running = asyncio.create_task(rig.generate(server))
+        await until(lambda: rig.journal.exists() and rig.journal.stat().st_size > 3_000)
+        server.add_faults(Fault("slow", value=1_000))
+        sent, began = server.seen.requests, asyncio.get_running_loop().time()
+        rig.stop.set()
+        with pytest.raises(StoppedError):
+            await running
+        took = asyncio.get_running_loop().time() - began
+        assert 1.5 <= took < 1.5 + 4
+        assert server.seen.requests <= sent + 20  # those that were sent before the stop was seen
+        assert server.driver.in_flight == 0
+        rows = rig.check(server)
+        assert 0 < len(rows) < 60
+        server.clear_faults()
+        result = await rig.again().generate(server)
+        assert (result.responses, result.new_responses) == (60, 60 - len(rows))
+        rig.check(server)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from draftmill.generation import step
 from tests.unit.generation.rig import Rig, make_prompts, make_server
 
 
@@ -26,6 +27,21 @@ async def test_a_budget_is_reached_and_a_second_run_sends_nothing(tmp_path: Path
         assert abs(more.completion_tokens - 40_000) <= 400
         again.check(server)
         assert server.seen.requests == more.responses
+
+
+async def test_a_budget_that_is_met_needs_no_server(tmp_path: Path) -> None:
+    """The whole step, lease and all: nothing is started, nobody is asked, nothing is written."""
+    rig = Rig(tmp_path, make_prompts(300), budget_tokens=5_000)
+    async with make_server() as server:
+        first = await rig.generate(server)
+    before = rig.journal.read_bytes()
+    again = rig.again()
+    result = step.run(again.ctx)
+    assert (result["outcome"], result["new_responses"]) == ("budget_reached", 0)
+    assert (result["responses"], result["completion_tokens"]) == (first.responses, first.completion_tokens)
+    assert rig.journal.read_bytes() == before
+    assert not again.ctx.workspace.server.exists()
+    assert any("nothing to do: budget reached" in line for line in again.lines)
 
 
 async def test_exhausted_prompts_say_so(tmp_path: Path) -> None:
