@@ -14,12 +14,13 @@ A run **continues** its campaign. What is on the host counts, so a second run of
 | try a failed data set again | clear its failed task with *Downstream*; the server comes up by itself, the corpus is merged again |
 | stop everything in order | mark the run failed: jobs and server stop, finished answers are kept |
 | change the schedule, the model, the sampling | edit `include/config/campaigns/NAME.yaml`; `DRAFTMILL_CAMPAIGN` names the scheduled one |
+| use a second host at the same time | name a campaign of it in `DRAFTMILL_CAMPAIGN` too; it gets a DAG of its own |
 
 **Something failed.** The last line of the task's log says in one sentence what to do. Temporary faults were tried again before; a
 permanent one (a wrong parameter, a missing model) was not. Nothing is lost either way: answers are on the host's disk, one writer each.
 
-**The host** is the SSH connection of the campaign file. It needs `host_key` and `draftmill` in its extra field. The links of a task lead
-to the campaign's folder and to the journal.
+**The host** is the SSH connection of the campaign file. It needs `host_key` and `draftmill` in its extra field. Each host has its own DAG
+and one run at a time. The links of a task lead to the campaign's folder and to the journal.
 
 Task order: `plan`, `deliver_code`, `preflight`; then `launch_server` while each data set is prepared; for each data set `prepare`,
 `generate`, `tokenize`; then `collect`, `merge`, `publish`. `stop_server` and `report` run whatever happens. The run is green only if
@@ -36,8 +37,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from draftmill_airflow import planning, reporting
 from draftmill_airflow.delivery import ensure_code
-from draftmill_airflow.form import configuration, default_campaign, form
+from draftmill_airflow.form import form
 from draftmill_airflow.host import Host
+from draftmill_airflow.hosts import HostDag, configuration, host_dags
 from draftmill_airflow.notify import callbacks
 from draftmill_airflow.operator import RemoteJobOperator, asker_of
 from draftmill_airflow.order import Order
@@ -47,24 +49,15 @@ from draftmill_airflow.tables import show
 from draftmill_airflow.teardown import StopServerOperator
 
 CONFIG = configuration()
-CAMPAIGN = default_campaign(CONFIG)
 CORPUS = Asset("drafter_corpus")
 
-with DAG(
-    "generate_drafter_data",
-    doc_md=__doc__,
-    schedule=CAMPAIGN.schedule,
-    catchup=False,
-    max_active_runs=1,
-    params=form(CONFIG, CAMPAIGN),
-    default_args=RETRIES,
-    tags=["draftmill"],
-    **callbacks(),
-):
+
+def wire(host: HostDag) -> None:
+    """The tasks of one host's DAG. Called below a `with DAG(...)`."""
 
     @task(doc_md="Checks the parameters, reads what is on the host, and shows the table of what is left. Returns the data sets to work on.")
     def plan(params: dict[str, Any], **context: Any) -> list[str]:
-        order = planning.make_order(CONFIG, params)
+        order = planning.make_order(CONFIG, host, params)
         context["ti"].xcom_push(key="order", value=order.model_dump(mode="json"))
         found = planning.survey(order, asker_of(context))
         planning.log.info("\n%s", show(planning.plan_table(order, found)))
@@ -85,9 +78,10 @@ with DAG(
 
     @task(outlets=[CORPUS], inlets=[CORPUS], doc_md="Tells those who wait for the asset `drafter_corpus` of a new corpus, once.")
     def publish(order: dict[str, Any], merged: dict[str, Any], **context: Any) -> dict[str, Any]:
-        if reporting.already_published(context["inlet_events"][CORPUS], merged["manifest_sha256"]):
+        extra = reporting.asset_extra(Order.model_validate(order, strict=False), merged)
+        if reporting.already_published(context["inlet_events"][CORPUS], extra):
             raise AirflowSkipException("the corpus has not changed since its last event")
-        context["outlet_events"][CORPUS].extra = extra = reporting.asset_extra(Order.model_validate(order, strict=False), merged)
+        context["outlet_events"][CORPUS].extra = extra
         return extra
 
     @task(trigger_rule=TriggerRule.ALL_DONE, retries=0, doc_md="Token totals of every data set; fails where anything has failed.")
@@ -116,3 +110,20 @@ with DAG(
     deliver_code(order) >> preflight >> [launch, datasets]
     datasets >> collected >> merge
     [publish(collected, merge.output), stop] >> report()
+
+
+for HOST in host_dags(CONFIG):
+    with DAG(
+        HOST.dag_id,
+        doc_md=__doc__,
+        schedule=HOST.campaign.schedule,
+        catchup=False,
+        max_active_runs=1,
+        # Not "backfill": its runs have a limit of their own, and a run continues its campaign whatever its date is.
+        allowed_run_types=["manual", "scheduled", "operator_triggered", "asset_materialization"],
+        params=form(CONFIG, HOST.campaign),
+        default_args=RETRIES,
+        tags=["draftmill", HOST.conn_id],
+        **callbacks(),
+    ):
+        wire(HOST)

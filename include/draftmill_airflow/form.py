@@ -6,15 +6,13 @@ the form, the API, the command line and a schedule accept and refuse the same va
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Param
 
-import draftmill
 from draftmill.spec.campaign import CampaignSpec
 from draftmill.spec.load import Config
+from draftmill_airflow.hosts import campaigns_on
 
 # With `examples`, the form goes by the first type alone: a line of text, in which 10M can be typed, and a switch. Without them, a
 # value of several types gets a box of six lines.
@@ -22,19 +20,8 @@ _COUNT = ["string", "integer", "number", "null"]
 _SWITCH: dict[str, Any] = {"type": ["boolean", "string", "null"], "examples": [True, False]}
 
 
-def configuration() -> Config:
-    """The configuration folder: DRAFTMILL_CONFIG, or `config` beside the packages."""
-    beside = Path(draftmill.__file__).parent.parent / "config"
-    return Config(Path(os.environ.get("DRAFTMILL_CONFIG") or beside))
-
-
-def default_campaign(config: Config) -> CampaignSpec:
-    """The campaign that schedule and form start from: DRAFTMILL_CAMPAIGN, or synth_100k."""
-    return config.campaign(os.environ.get("DRAFTMILL_CAMPAIGN") or "synth_100k")
-
-
 def form(config: Config, campaign: CampaignSpec) -> dict[str, Any]:
-    """Params of the DAG. Choices are offered (`examples`), not enforced."""
+    """Params of the DAG of the campaign's host. Choices are offered (`examples`), not enforced."""
     what, how_much, where = "What", "How much", "Where and how"
     names = [entry.name for entry in campaign.datasets]
     return {
@@ -42,8 +29,8 @@ def form(config: Config, campaign: CampaignSpec) -> dict[str, Any]:
             campaign.name,
             type=["string", "null"],
             title="Campaign",
-            description="A campaign file of the configuration. A run continues what the campaign already has on the host.",
-            examples=config.campaign_names(),
+            description="A campaign file of this DAG's host. A run continues what the campaign already has on the host.",
+            examples=campaigns_on(config, campaign.ssh_conn_id),
             section=what,
         ),
         "datasets": Param(

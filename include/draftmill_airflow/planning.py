@@ -17,8 +17,8 @@ from draftmill.spec.params import parse_params
 from draftmill.spec.results import SurveyResult
 from draftmill_airflow.delivery import ensure_code
 from draftmill_airflow.errors import JobFailed
-from draftmill_airflow.form import default_campaign
 from draftmill_airflow.host import Host
+from draftmill_airflow.hosts import HostDag, require_own_host
 from draftmill_airflow.order import Order
 from draftmill_airflow.outcome import result_of
 from draftmill_airflow.ssh import HostSession, connect
@@ -33,17 +33,17 @@ SURVEY_S = 900
 CALL_S = 60
 
 
-def make_order(config: Config, params: Mapping[str, Any]) -> Order:
+def make_order(config: Config, dag: HostDag, params: Mapping[str, Any]) -> Order:
     """Check the parameters of a run and resolve them. AirflowFailException with the field and the reason; nothing else was touched."""
     given = {name: value for name, value in params.items() if value is not None and value != ""}
     try:
-        given.setdefault("campaign", default_campaign(config).name)
+        given.setdefault("campaign", dag.campaign.name)
         run = parse_params(given)
+        require_own_host(config, dag, config.campaign(run.campaign))
         plan = build_plan(config, run)
-        conn_id = config.campaign(run.campaign).ssh_conn_id
     except PermanentError as error:
         raise AirflowFailException(str(error)) from None
-    return Order(conn_id=conn_id, dry_run=bool(run.dry_run), plan=plan)
+    return Order(conn_id=dag.conn_id, dry_run=bool(run.dry_run), plan=plan)
 
 
 def survey(order: Order, asker: str) -> SurveyResult:

@@ -160,6 +160,10 @@ def asset_extra(order: Order, merged: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def already_published(events: Sequence[Any], manifest_sha256: str) -> bool:
-    """Whether the last event of the asset told of this very corpus."""
-    return bool(events) and (events[-1].extra or {}).get("manifest_sha256") == manifest_sha256
+def already_published(events: Sequence[Any], extra: Mapping[str, Any]) -> bool:
+    """Whether the campaign's last event of the asset told of this very corpus. Other campaigns, and other hosts, have events between."""
+    for event in reversed(events):
+        told = event.extra or {}
+        if (told.get("campaign"), told.get("connection")) == (extra["campaign"], extra["connection"]):
+            return bool(told.get("manifest_sha256") == extra["manifest_sha256"])
+    return False

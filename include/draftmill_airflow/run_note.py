@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
+from draftmill_airflow.hosts import is_ours
+
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
 log = logging.getLogger(__name__)
 
 MARK = "draftmill: "
-DAG_ID = "generate_drafter_data"
 
 
 def note_of(report: dict[str, Any] | None) -> str | None:
@@ -28,7 +29,7 @@ def note_of(report: dict[str, Any] | None) -> str | None:
 
 
 def _write(dag_run: DagRun) -> None:
-    if dag_run.dag_id != DAG_ID:
+    if not is_ours(dag_run.dag_id):
         return
     from airflow.models.xcom import XComModel
     from sqlalchemy.orm import object_session

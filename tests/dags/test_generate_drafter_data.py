@@ -49,6 +49,11 @@ def test_one_run_at_a_time_and_no_catching_up(dag: Any) -> None:
     assert not dag.catchup
 
 
+def test_no_run_escapes_the_limit_on_runs(dag: Any) -> None:
+    """The runs of a backfill are not counted by max_active_runs."""
+    assert {kind.value for kind in dag.allowed_run_types} == {"manual", "scheduled", "operator_triggered", "asset_materialization"}
+
+
 UPSTREAM = {
     "plan": set(),
     "deliver_code": {"plan"},
@@ -139,6 +144,26 @@ def test_the_schedule_comes_from_the_campaign_file(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("DRAFTMILL_CONFIG", str(tmp_path / "config"))
     dag = DagBag(str(REPOSITORY / "dags"), bundle_path=REPOSITORY / "dags", bundle_name="tests").dags["generate_drafter_data"]
     assert dag.schedule == "0 3 * * 6"
+
+
+def test_a_second_host_has_a_dag_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dag: Any) -> None:
+    shutil.copytree(REPOSITORY / "include" / "config", tmp_path / "config")
+    text = (tmp_path / "config" / "campaigns" / "synth_100k.yaml").read_text()
+    changes = {"name: synth_100k": "name: other", "ssh_conn_id: gpu_host": "ssh_conn_id: gpu_b", "schedule: null": 'schedule: "@daily"'}
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (tmp_path / "config" / "campaigns" / "other.yaml").write_text(text)
+    monkeypatch.setenv("DRAFTMILL_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("DRAFTMILL_CAMPAIGN", "synth_100k,other")
+    found = DagBag(str(REPOSITORY / "dags"), bundle_path=REPOSITORY / "dags", bundle_name="tests").dags
+    assert set(found) == {"generate_drafter_data", "generate_drafter_data__gpu_b"}
+    first, second = found["generate_drafter_data"], found["generate_drafter_data__gpu_b"]
+    assert DagSerialization.to_dict(first) == DagSerialization.to_dict(dag)
+    assert {task.task_id: task.upstream_task_ids for task in second.tasks} == UPSTREAM
+    assert (first.schedule, second.schedule) == (None, "@daily")
+    assert (first.params["campaign"], second.params["campaign"]) == ("synth_100k", "other")
+    assert first.max_active_runs == second.max_active_runs == 1
+    assert second.tags == {"draftmill", "gpu_b"}
 
 
 def test_the_plugin_registers_links_and_the_note() -> None:

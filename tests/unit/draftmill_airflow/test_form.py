@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from draftmill.errors import PermanentError
 from draftmill.spec.load import Config
-from draftmill_airflow.form import configuration, default_campaign, form
+from draftmill_airflow.form import form
 
 CONFIG = Config(Path(__file__).resolve().parents[3] / "include" / "config")
 
@@ -66,17 +65,3 @@ def test_every_field_reads_well() -> None:
 )
 def test_values_reach_plan_which_alone_judges_them(name: str, value: object) -> None:
     assert params()[name].resolve(value) == value
-
-
-def test_the_environment_names_folder_and_campaign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DRAFTMILL_CONFIG", str(tmp_path))
-    monkeypatch.setenv("DRAFTMILL_CAMPAIGN", "mine")
-    assert configuration().folder == tmp_path
-    with pytest.raises(PermanentError, match="'mine' is not a campaign file"):
-        default_campaign(configuration())
-
-
-def test_without_the_environment_the_folder_is_beside_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DRAFTMILL_CONFIG", raising=False)
-    monkeypatch.delenv("DRAFTMILL_CAMPAIGN", raising=False)
-    assert default_campaign(configuration()).name == "synth_100k"

@@ -10,20 +10,22 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from draftmill.spec.load import Config
 from draftmill.spec.results import DatasetSurvey, SurveyResult
+from draftmill_airflow.hosts import HostDag
 from draftmill_airflow.planning import eta, make_order, plan_table
 from draftmill_airflow.tables import show
 
 CONFIG = Config(Path(__file__).resolve().parents[3] / "include" / "config")
+DAG = HostDag("generate_drafter_data", CONFIG.campaign("synth_100k"))
 EMPTY = {"campaign": None, "datasets": [], "tokens_per_dataset": None, "server": "", "merge_partial": None, "dry_run": False}
 
 
 def test_an_untouched_form_means_the_default_campaign() -> None:
-    order = make_order(CONFIG, EMPTY)
+    order = make_order(CONFIG, DAG, EMPTY)
     assert (order.plan.campaign, order.conn_id, len(order.plan.datasets), order.dry_run) == ("synth_100k", "gpu_host", 8, False)
 
 
 def test_parameters_are_understood_as_they_are_meant() -> None:
-    order = make_order(CONFIG, EMPTY | {"datasets": "B1_glaive, B8_sweagent", "tokens_per_dataset": "2.5M", "datasets_at_once": 1.0})
+    order = make_order(CONFIG, DAG, EMPTY | {"datasets": "B1_glaive, B8_sweagent", "tokens_per_dataset": "2.5M", "datasets_at_once": 1.0})
     assert order.plan.names == ["B8_sweagent", "B1_glaive"]
     assert {dataset.budget_tokens for dataset in order.plan.datasets} == {2_500_000}
     assert order.plan.datasets_at_once == 1
@@ -44,12 +46,12 @@ def test_parameters_are_understood_as_they_are_meant() -> None:
 )
 def test_refusals_name_the_field_and_are_not_tried_again(params: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AirflowFailException) as caught:
-        make_order(CONFIG, EMPTY | params)
+        make_order(CONFIG, DAG, EMPTY | params)
     assert str(caught.value).startswith(sentence)
 
 
 def test_the_table_of_what_is_left() -> None:
-    order = make_order(CONFIG, EMPTY | {"datasets": ["B1_glaive", "B6_ultrachat"], "tokens_per_dataset": "10M"})
+    order = make_order(CONFIG, DAG, EMPTY | {"datasets": ["B1_glaive", "B6_ultrachat"], "tokens_per_dataset": "10M"})
     rows = [
         DatasetSurvey(
             name="B1_glaive", budget_tokens=10_000_000, on_disk_tokens=10_000_120, left_tokens=0, responses=9, prompts=10_000, met=True

@@ -144,8 +144,19 @@ def test_a_dry_run_is_reported_as_one() -> None:
     }
 
 
+def event(campaign: str, digest: str, connection: str = "gpu_host") -> Any:
+    return SimpleNamespace(extra={"campaign": campaign, "connection": connection, "manifest_sha256": digest})
+
+
 def test_an_event_is_sent_once_for_a_corpus() -> None:
-    event = SimpleNamespace(extra={"manifest_sha256": "a"})
-    assert reporting.already_published([SimpleNamespace(extra={}), event], "a")
-    assert not reporting.already_published([event], "b")
-    assert not reporting.already_published([], "a")
+    extra = event("a", "1").extra
+    assert reporting.already_published([SimpleNamespace(extra={}), event("a", "0"), event("a", "1")], extra)
+    assert not reporting.already_published([event("a", "1"), event("a", "2")], extra)
+    assert not reporting.already_published([SimpleNamespace(extra=None)], extra)
+    assert not reporting.already_published([], extra)
+
+
+def test_events_of_other_campaigns_and_hosts_do_not_count() -> None:
+    extra = event("a", "1").extra
+    assert reporting.already_published([event("a", "1"), event("b", "2"), event("a", "2", "gpu_b")], extra)
+    assert not reporting.already_published([event("b", "1"), event("a", "1", "gpu_b")], extra)
