@@ -14,6 +14,7 @@ from draftmill.jobs.models import JobKey, JobStatus, StopRequest
 from draftmill_airflow.errors import CodeMissing, HostAnswerError, HostRefused, HostSettingsError, HostUnreachable, PythonMissing
 from draftmill_airflow.host import Host
 from draftmill_airflow.metrics import gauge_progress
+from draftmill_airflow.notify import tell_of_stall
 from draftmill_airflow.outage import Outage
 from draftmill_airflow.outcome import event_of_error, event_of_job
 from draftmill_airflow.ssh_async import AsyncHostSession, connect
@@ -98,6 +99,8 @@ class RemoteJobTrigger(BaseTrigger):
             for line in watch.see(status, time.monotonic()):
                 self.log.info("%s", line)
             gauge_progress(watch.key.dataset, status.progress)
+            if stall := watch.take_stall():
+                await tell_of_stall(self.task_instance, stall, self.log)
             if watch.finished:
                 return status
 

@@ -58,6 +58,7 @@ class JobWatch:
         self._tokens: object = None
         self._moved_at = now
         self._warned_at = now
+        self._untold_stall: str | None = None
 
     @property
     def last(self) -> JobStatus:
@@ -110,11 +111,20 @@ class JobWatch:
         if progress.get("tokens") != self._tokens or not progress.get("in_flight"):
             self._tokens = progress.get("tokens")
             self._moved_at = self._warned_at = now
+            self._untold_stall = None
         if now - self._warned_at < STALL_S:
             return []
-        self._warned_at = now
+        first, self._warned_at = self._warned_at == self._moved_at, now
         minutes = (now - self._moved_at) / 60
-        return [f"{self.key}: no new token for {minutes:.0f} min with {progress['in_flight']} requests in flight; see the server's log"]
+        line = f"{self.key}: no new token for {minutes:.0f} min with {progress['in_flight']} requests in flight; see the server's log"
+        if first:
+            self._untold_stall = line
+        return [line]
+
+    def take_stall(self) -> str | None:
+        """What somebody should be told of a stall that has begun since the last call: once for each stall, however long it goes on."""
+        told, self._untold_stall = self._untold_stall, None
+        return told
 
 
 def cut(line: str) -> str:

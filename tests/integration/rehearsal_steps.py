@@ -248,3 +248,11 @@ def do_lines_slowly(ctx: StepContext, count: int, seconds: float) -> dict[str, A
         if ctx.stop.wait(seconds):
             raise StoppedError("stopped in order")
     return {"dataset": ctx.dataset_name}
+
+
+def do_stall(ctx: StepContext, seconds: float) -> dict[str, Any]:
+    """Have requests in flight and no new token, for a while."""
+    ctx.progress("waiting for the server", tokens=1000, in_flight=3)
+    if ctx.stop.wait(seconds):
+        raise StoppedError("stopped in order")
+    return {"dataset": ctx.dataset_name}

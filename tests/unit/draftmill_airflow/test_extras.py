@@ -1,4 +1,4 @@
-"""Links, the note of a run, notifiers and metrics."""
+"""Links, the note of a run, and metrics."""
 
 from __future__ import annotations
 
@@ -7,27 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseNotifier
 
-from draftmill.errors import PermanentError
 from draftmill_airflow import metrics
 from draftmill_airflow.links import CampaignFolderLink, JournalLink, sftp_url
-from draftmill_airflow.notify import VARIABLE, callbacks, notifier
 from draftmill_airflow.order import Order
 from draftmill_airflow.run_note import note_of
 from draftmill_airflow.task_docs import TASK_DOCS
 from tests.plans import make_plan
-
-
-class Recorder(BaseNotifier):
-    """A notifier of ours."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-
-HERE = f"{__name__}.Recorder"
 
 
 def test_links_lead_to_folder_and_journal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,34 +46,6 @@ def test_the_note_of_a_run() -> None:
     )
     assert note_of(None) is None
     assert note_of({}) is None
-
-
-def test_no_notifier_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert callbacks() == {}
-
-
-def test_a_notifier_by_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, json.dumps({"class": HERE, "kwargs": {"text": "hello"}}))
-    made = callbacks()
-    assert set(made) == {"on_success_callback", "on_failure_callback"}
-    assert made["on_failure_callback"].text == "hello"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{", "DRAFTMILL_NOTIFIER: "),
-        ('{"class": "nodots"}', "class"),
-        ('{"class": "no.such.Thing"}', "no.such.Thing cannot be made"),
-        ('{"class": "json.JSONDecoder"}', "is no notifier"),
-        (json.dumps({"class": HERE}), "cannot be made"),
-    ],
-)
-def test_a_wrong_notifier_is_refused_in_a_sentence(text: str, words: str) -> None:
-    with pytest.raises(PermanentError) as caught:
-        notifier(text)
-    assert words in str(caught.value)
 
 
 def test_only_new_tokens_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

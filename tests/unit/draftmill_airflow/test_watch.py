@@ -108,6 +108,27 @@ def test_generation_that_moves_or_waits_for_its_turn_is_not() -> None:
     assert stalls(lambda now: None) == []
 
 
+def test_a_stall_is_there_to_be_told_of_once_however_often_it_is_logged() -> None:
+    """Tokens move until 500, stand still until 2500, move once, and stand still again; the job is asked every 50 s."""
+    found, told, logged = watch(), {}, 0
+    for now in range(0, 5000, 50):
+        tokens = min(now, 500) if now < 2500 else 1000
+        lines = found.see(status(log="x\n", progress={"tokens": tokens, "in_flight": 3}), now)
+        logged += sum("no new token" in line for line in lines)
+        if stall := found.take_stall():
+            told[now] = stall
+    assert told == dict.fromkeys((500 + 600, 2500 + 600), f"{KEY}: no new token for 10 min with 3 requests in flight; see the server's log")
+    assert logged == 3 + 4
+
+
+def test_a_stall_that_is_over_is_not_told_of_any_more() -> None:
+    found = watch()
+    found.see(status(progress={"tokens": 1, "in_flight": 3}), 0)
+    found.see(status(progress={"tokens": 1, "in_flight": 3}), 700)
+    found.see(status(progress={"tokens": 2, "in_flight": 3}), 710)
+    assert found.take_stall() is None
+
+
 def test_progress_of_a_job_that_has_said_nothing() -> None:
     assert progress_line(status()) == "c/generate/d: running"
     assert (
