@@ -35,10 +35,8 @@ CALL_S = 60
 
 def make_order(config: Config, dag: HostDag, params: Mapping[str, Any]) -> Order:
     """Check the parameters of a run and resolve them. AirflowFailException with the field and the reason; nothing else was touched."""
-    given = {name: value for name, value in params.items() if value is not None and value != ""}
     try:
-        given.setdefault("campaign", dag.campaign.name)
-        run = parse_params(given)
+        run = parse_params(params, campaign=dag.campaign.name)
         require_own_host(config, dag, config.campaign(run.campaign))
         plan = build_plan(config, run)
     except PermanentError as error:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from draftmill.spec.base import Name, Strict
 from draftmill.spec.dataset import LengthClass, Source, Turns
 from draftmill.spec.policy import CorpusPolicy, QualityPolicy
+from draftmill.spec.values import Count, OptionalCount, Switch
 
 
 class Sampling(Strict):
@@ -27,7 +28,7 @@ class ClassLimits(Strict):
     """Limits of a length class. `in_flight` is a ceiling on requests outstanding; `auto` leaves it to pace."""
 
     in_flight: int | Literal["auto"] = "auto"
-    max_new_tokens: int = Field(gt=0)
+    max_new_tokens: Count
 
     @model_validator(mode="after")
     def _positive(self) -> ClassLimits:
@@ -40,32 +41,32 @@ class CampaignDataset(Strict):
     """A data set's part in a campaign; what is None is taken from the campaign or from datasets.yaml."""
 
     name: Name
-    budget_tokens: int | None = Field(None, gt=0)
-    max_samples: int | None = Field(None, gt=0, description="Stop after this many responses even below the budget.")
-    max_prompts: int | None = Field(None, gt=0, description="Prepare at most this many prompts, in seeded order.")
+    budget_tokens: OptionalCount = None
+    max_samples: OptionalCount = Field(None, description="Stop after this many responses even below the budget.")
+    max_prompts: OptionalCount = Field(None, description="Prepare at most this many prompts, in seeded order.")
     sources: tuple[Source, ...] | None = None
     turns: Turns | None = None
-    max_prompt_tokens: int | None = Field(None, gt=0)
+    max_prompt_tokens: OptionalCount = None
 
 
 class CampaignSpec(Strict):
-    """A campaign file. Budgets are in completion tokens."""
+    """A campaign file. Budgets are in completion tokens; counts may be written as in the trigger form, 10M for example."""
 
     name: Name
     description: str = ""
     ssh_conn_id: Name = "gpu_host"
     server: Name
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     schedule: str | None = Field(None, description="Cron expression or preset; None runs only when triggered.")
-    datasets_at_once: int = Field(2, ge=1)
-    tokens_per_dataset: int = Field(gt=0)
+    datasets_at_once: Count = 2
+    tokens_per_dataset: Count
     datasets: tuple[CampaignDataset, ...] = Field(min_length=1)
     classes: dict[LengthClass, ClassLimits]
     sampling: Sampling = Sampling()
     special_token_text: Literal["plain", "skip"] = Field("plain", description="User text that spells a control token.")
     quality: QualityPolicy = QualityPolicy()
     corpus: CorpusPolicy = CorpusPolicy()
-    merge_partial: bool = Field(False, description="Merge the finished data sets although others failed.")
+    merge_partial: Switch = Field(False, description="Merge the finished data sets although others failed.")
 
     @model_validator(mode="after")
     def _unique_names(self) -> CampaignSpec:

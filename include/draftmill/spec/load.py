@@ -17,6 +17,9 @@ from draftmill.spec.server import ServerProfile
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_MOST_SHOWN = 100
+"""Characters of a wrong key or value that a message shows."""
+
 
 class DatasetTable(RootModel[dict[Name, DatasetSpec]]):
     """datasets.yaml."""
@@ -30,17 +33,23 @@ def describe(error: ValidationError) -> str:
     """The first faults of a validation error as `field: reason; field: reason`, in a person's words."""
     parts = []
     for fault in error.errors()[:3]:
-        where = ".".join(str(step) for step in fault["loc"]) or "the whole value"
+        where = _shortened(".".join(str(step) for step in fault["loc"])) or "the whole value"
         reason = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
             reason = "unknown key; check its spelling"
         elif fault["type"] == "missing":
             reason = "missing"
         elif isinstance(fault.get("input"), str | int | float | bool):
-            reason = f"{reason} (found {fault['input']!r})"
+            reason = f"{reason} (found {_shortened(repr(fault['input']))})"
         parts.append(f"{where}: {reason}")
     more = error.error_count() - len(parts)
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
+
+def _shortened(text: str) -> str:
+    """`text` as a part of a sentence: one line, printable, at most as long as a name may be with something to say about it."""
+    text = " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

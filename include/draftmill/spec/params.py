@@ -3,68 +3,47 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from draftmill.errors import PermanentError
 from draftmill.spec.base import Name, Strict
 from draftmill.spec.load import describe
-
-_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
-
-
-def parse_count(value: object) -> object:
-    """A count as people write it: 10000000, 1e7, "10M", "10_000", "2.5k", 10.0. None and "" mean "not given".
-
-    What cannot be meant as a whole number is handed on, for the model to refuse with its field's name.
-    """
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool):
-        raise ValueError("must be a whole number")
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)\s*([kmgb]?)", value.strip().lower().replace("_", "").replace(",", ""))
-        if match:
-            number = float(match[1]) * _SUFFIX[match[2]]
-            if number.is_integer():
-                return int(number)
-        raise ValueError("must be a whole number such as 10000000 or 10M")
-    return value
+from draftmill.spec.values import OptionalCount, OptionalSwitch
 
 
-def parse_switch(value: object) -> object:
-    """A yes or no as it arrives: true, "true", "False". "" means "not given"; what is neither is handed on, for the model to refuse."""
-    if isinstance(value, str):
-        return {"true": True, "false": False, "": None}.get(value.strip().lower(), value)
-    return value
-
-
-Switch = Annotated[bool | None, BeforeValidator(parse_switch)]
-Count = Annotated[Annotated[int, Field(gt=0)] | None, BeforeValidator(parse_count)]
+def _is_blank(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 class RunParams(Strict):
-    """The parameters of one run. None means: as the campaign file says."""
+    """The parameters of one run. None, as an empty field means too: as the campaign file says."""
 
     campaign: Name
     datasets: tuple[Name, ...] | None = Field(None, min_length=1)
-    tokens_per_dataset: Count = None
-    max_samples: Count = None
+    tokens_per_dataset: OptionalCount = None
+    max_samples: OptionalCount = None
     server: Name | None = None
-    datasets_at_once: Count = None
-    merge_partial: Switch = None
-    dry_run: Switch = None
+    datasets_at_once: OptionalCount = None
+    merge_partial: OptionalSwitch = None
+    dry_run: OptionalSwitch = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _an_empty_field_is_not_given(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {name: value for name, value in values.items() if not (name in cls.model_fields and _is_blank(value))}
 
     @field_validator("datasets", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
-        if value in (None, [], ()):
-            return None
         if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = re.split(r"[,\s]+", value.strip(", \t\r\n"))
+        if value in ([], (), [""]):
+            return None
         return tuple(value) if isinstance(value, list) else value
 
     @field_validator("datasets")
@@ -76,9 +55,12 @@ class RunParams(Strict):
         return value
 
 
-def parse_params(values: dict[str, Any]) -> RunParams:
-    """Check run parameters. PermanentError names the field and the reason."""
+def parse_params(values: Mapping[str, Any], campaign: str | None = None) -> RunParams:
+    """Check run parameters. `campaign` is taken where they name none. PermanentError names the field and the reason."""
+    given = dict(values)
+    if campaign is not None and _is_blank(given.get("campaign")):
+        given["campaign"] = campaign
     try:
-        return RunParams.model_validate(values)
+        return RunParams.model_validate(given)
     except ValidationError as error:
         raise PermanentError(f"parameter {describe(error)}") from None

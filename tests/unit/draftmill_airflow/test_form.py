@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from draftmill.errors import PermanentError
 from draftmill.spec.load import Config
+from draftmill.spec.params import RunParams, parse_params
 from draftmill_airflow.form import form
 
 CONFIG = Config(Path(__file__).resolve().parents[3] / "include" / "config")
 
 
+@functools.cache
 def params() -> dict[str, Any]:
     return form(CONFIG, CONFIG.campaign("synth_100k"))
 
@@ -65,3 +71,21 @@ def test_every_field_reads_well() -> None:
 )
 def test_values_reach_plan_which_alone_judges_them(name: str, value: object) -> None:
     assert params()[name].resolve(value) == value
+
+
+FIELD = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.lists(st.text())
+SPELLINGS = st.sampled_from(["10M", "", " ", 10_000_000, 1e7, "10,000", "true", "False", True, None, [], ["a"], "a, b", "a"])
+
+
+@given(st.sampled_from(sorted(RunParams.model_fields)), FIELD | SPELLINGS)
+def test_what_the_validator_understands_the_form_lets_through(name: str, value: object) -> None:
+    """The types of the form are checked by Airflow before `plan` runs; they must not refuse what the command line accepts."""
+    try:
+        parse_params({name: value}, campaign="c")
+    except PermanentError:
+        return
+    params()[name].resolve(value)
+
+
+def test_the_form_has_every_parameter_and_no_other() -> None:
+    assert set(params()) == set(RunParams.model_fields)

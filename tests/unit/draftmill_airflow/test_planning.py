@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from draftmill.spec.load import Config
 from draftmill.spec.results import DatasetSurvey, SurveyResult
+from draftmill_airflow.form import form
 from draftmill_airflow.hosts import HostDag
+from draftmill_airflow.order import Order
 from draftmill_airflow.planning import eta, make_order, plan_table
 from draftmill_airflow.tables import show
 
@@ -48,6 +54,34 @@ def test_refusals_name_the_field_and_are_not_tried_again(params: dict[str, Any],
     with pytest.raises(AirflowFailException) as caught:
         make_order(CONFIG, DAG, EMPTY | params)
     assert str(caught.value).startswith(sentence)
+
+
+def test_parameters_as_airflow_hands_them_over_are_understood() -> None:
+    params = ParamsDict(form(CONFIG, DAG.campaign))
+    assert make_order(CONFIG, DAG, params) == make_order(CONFIG, DAG, EMPTY) == make_order(CONFIG, DAG, {})
+
+
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.lists(st.text() | st.none())
+    | st.dictionaries(st.text(), st.none())
+)
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(st.sampled_from(sorted(EMPTY)) | st.text(), VALUES, max_size=3))
+def test_any_parameters_make_an_order_that_travels_or_are_refused_for_good(params: dict[str, Any]) -> None:
+    try:
+        order = make_order(CONFIG, DAG, params)
+    except AirflowFailException as error:
+        message = str(error)
+        assert "\n" not in message
+    else:
+        assert Order.model_validate(orjson.loads(orjson.dumps(order.model_dump(mode="json"))), strict=False) == order
 
 
 def test_the_table_of_what_is_left() -> None:
