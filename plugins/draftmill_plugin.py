@@ -1,10 +1,10 @@
-"""Registers with Airflow what draftmill adds to its pages: the links from a task to the campaign's files, and the note of a run."""
+"""What draftmill adds to Airflow: links from a task to the campaign's files, and what is written once a run has ended."""
 
 from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from draftmill_airflow import run_note
+from draftmill_airflow import run_end
 from draftmill_airflow.links import CampaignFolderLink, JournalLink
 
 
@@ -13,4 +13,4 @@ class DraftmillPlugin(AirflowPlugin):
 
     name = "draftmill"
     operator_extra_links = [CampaignFolderLink(), JournalLink()]  # noqa: RUF012 - the name and type that Airflow reads
-    listeners = [run_note]  # noqa: RUF012
+    listeners = [run_end]  # noqa: RUF012
