@@ -18,7 +18,7 @@ from draftmill_airflow.metrics import count_result
 from draftmill_airflow.order import Order
 from draftmill_airflow.outcome import conclude, result_of
 from draftmill_airflow.ssh import HostSession, connect
-from draftmill_airflow.task_docs import TASK_DOCS
+from draftmill_airflow.task_docs import doc_of
 from draftmill_airflow.trigger import RemoteJobTrigger
 from draftmill_airflow.watch import JobWatch
 
@@ -68,7 +68,7 @@ class RemoteJobOperator(BaseOperator):
         grace_s: float = 60,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("doc_md", TASK_DOCS.get(verb))
+        kwargs.setdefault("doc_md", doc_of(verb))
         super().__init__(**kwargs)
         self.verb = verb
         self.order = order
