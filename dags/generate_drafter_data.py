@@ -69,14 +69,24 @@ def wire(host: HostDag) -> None:
         with connect(Host.load(order["conn_id"])) as session:
             return ensure_code(session, thorough=True).zipapp
 
-    @task(trigger_rule=TriggerRule.ALL_DONE, doc_md="Says which data sets are finished, and fails where that is not enough to merge.")
+    # One value each, not one more for every key of it.
+    @task(
+        multiple_outputs=False,
+        trigger_rule=TriggerRule.ALL_DONE,
+        doc_md="Says which data sets are finished, and fails where that is not enough to merge.",
+    )
     def collect(**context: Any) -> dict[str, Any]:
         asked, finished = reporting.pull_order(context["ti"]), reporting.pull_results(context["ti"], "dataset.tokenize")
         if asked is None or asked.dry_run:
             raise AirflowSkipException("there is nothing to merge")
         return reporting.order_of_finished(asked, finished).model_dump(mode="json")
 
-    @task(outlets=[CORPUS], inlets=[CORPUS], doc_md="Tells those who wait for the asset `drafter_corpus` of a new corpus, once.")
+    @task(
+        multiple_outputs=False,
+        outlets=[CORPUS],
+        inlets=[CORPUS],
+        doc_md="Tells those who wait for the asset `drafter_corpus` of a new corpus, once.",
+    )
     def publish(order: dict[str, Any], merged: dict[str, Any], **context: Any) -> dict[str, Any]:
         extra = reporting.asset_extra(Order.model_validate(order, strict=False), merged)
         if reporting.already_published(context["inlet_events"][CORPUS], extra):
@@ -84,7 +94,12 @@ def wire(host: HostDag) -> None:
         context["outlet_events"][CORPUS].extra = extra
         return extra
 
-    @task(trigger_rule=TriggerRule.ALL_DONE, retries=0, doc_md="Token totals of every data set; fails where anything has failed.")
+    @task(
+        multiple_outputs=False,
+        trigger_rule=TriggerRule.ALL_DONE,
+        retries=0,
+        doc_md="Token totals of every data set; fails where anything has failed.",
+    )
     def report(**context: Any) -> dict[str, Any]:
         return reporting.report(context["ti"])
 

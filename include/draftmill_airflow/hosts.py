@@ -10,6 +10,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowTimetableInvalid
+
 import draftmill
 from draftmill.errors import PermanentError
 from draftmill.spec.campaign import CampaignSpec
@@ -54,8 +57,20 @@ def host_dags(config: Config) -> list[HostDag]:
             raise PermanentError(
                 f"{VARIABLE}: {found[conn_id].campaign.name} and {name} are both on host {conn_id}; name one campaign for each host"
             )
+        _check_schedule(config, campaign)
         found[conn_id] = HostDag(f"{DAG_ID}__{conn_id}" if found else DAG_ID, campaign)
     return list(found.values())
+
+
+def _check_schedule(config: Config, campaign: CampaignSpec) -> None:
+    """Airflow would refuse a wrong schedule without a word of where it stands."""
+    try:
+        DAG("schedule", schedule=campaign.schedule).timetable.validate()
+    except AirflowTimetableInvalid as error:
+        path = config.folder / "campaigns" / f"{campaign.name}.yaml"
+        raise PermanentError(
+            f"{path}: schedule: {campaign.schedule!r} is neither a cron expression nor a preset such as @daily ({error})"
+        ) from None
 
 
 def is_ours(dag_id: str) -> bool:

@@ -46,6 +46,10 @@ def test_every_task_is_in_the_table(dag: Any) -> None:
     assert set(XCOMS) == {(task.task_id, "return_value") for task in dag.tasks} | {("plan", "order")}
 
 
+def test_no_task_leaves_one_more_value_for_each_key_of_what_it_returns(dag: Any) -> None:
+    assert [task.task_id for task in dag.tasks if getattr(task, "multiple_outputs", False)] == []
+
+
 def test_what_a_step_returns_is_named_field_by_field(dag: Any) -> None:
     steps = {task.task_id: task for task in dag.tasks if task.task_type in {"RemoteJobOperator", "StopServerOperator"}}
     assert len(steps) == 7

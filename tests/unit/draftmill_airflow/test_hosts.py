@@ -71,6 +71,24 @@ def test_what_makes_no_dag_for_each_host_is_refused(monkeypatch: pytest.MonkeyPa
     assert str(caught.value).startswith(sentence)
 
 
+@pytest.mark.parametrize("schedule", ["every day", "", "@dayly", "61 * * * *"])
+def test_a_schedule_that_is_none_is_refused_with_its_file(monkeypatch: pytest.MonkeyPatch, config: Config, schedule: str) -> None:
+    path = config.folder / "campaigns" / "other.yaml"
+    path.write_text(path.read_text().replace("schedule: null", f'schedule: "{schedule}"'))
+    named(monkeypatch, "other")
+    with pytest.raises(PermanentError) as caught:
+        host_dags(config)
+    assert str(caught.value).startswith(f"{path}: schedule: {schedule!r} is neither a cron expression nor a preset such as @daily (")
+
+
+@pytest.mark.parametrize("schedule", ["@daily", "0 3 * * 6", "@once"])
+def test_schedules_are_those_of_airflow(monkeypatch: pytest.MonkeyPatch, config: Config, schedule: str) -> None:
+    path = config.folder / "campaigns" / "other.yaml"
+    path.write_text(path.read_text().replace("schedule: null", f'schedule: "{schedule}"'))
+    named(monkeypatch, "other")
+    assert host_dags(config)[0].campaign.schedule == schedule
+
+
 def test_a_dag_takes_the_campaigns_of_its_host(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
     named(monkeypatch, "synth_100k,other")
     first, second = host_dags(config)
