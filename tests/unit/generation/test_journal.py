@@ -94,6 +94,16 @@ def test_a_tail_torn_at_any_byte_is_cut_and_kept(tmp_path: Path, whole: int) -> 
             assert side_file(path).read_bytes() == lines[-1][:cut] + b"\n"
 
 
+def test_scanning_and_reading_agree_about_every_single_damaged_byte(tmp_path: Path) -> None:
+    """The scan takes sound rows without parsing them, so it must refuse whatever parsing would refuse."""
+    first, line = make_row(1).to_line(), make_row(2).to_line()
+    path = tmp_path / "a.jsonl"
+    for place in range(len(line) - 1):
+        for change in (0x20, 0x01):
+            path.write_bytes(first + line[:place] + bytes([line[place] ^ change]) + line[place + 1 :])
+            assert scan(path).responses == len(list(read_responses(path))), (place, change)
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_damage_anywhere_costs_only_the_rows_it_touches(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
