@@ -4,7 +4,7 @@
 WORKSPACE/
   code/draftmill-HASH.pyz          the delivered code
   secrets.json                     0600, environment values that no log may show
-  server/                          the one server of this host: state, lock, leases, logs
+  server/                          the one server of this host: state, lock, leases, logs, forecasts of the jobs that use it
   campaigns/NAME/
     plan.json                      what the last run asked for
     prompts/DATASET.jsonl          prompts in work order;   DATASET.meta.json: where they came from

@@ -164,20 +164,32 @@ class Dispatcher:
             return
         now = self._loop.time()
         room = self._pace.cap(now, len(self._out)) - len(self._out)
-        while room > 0 and (work := self._again.due(now)) is not None:
+        sent = self._send_again(now, room)
+        sent += self._send_fresh(now, room - sent)
+        if sent:
+            self._pace.publish(now)
+
+    def _send_again(self, now: float, room: int) -> int:
+        sent = 0
+        while sent < room and (work := self._again.due(now)) is not None:
             self._send(work, now)
-            room -= 1
-        wanted, room = room, self._book.ledger.room(now, room) if room > 0 else 0
-        if self._supply.exhausted or (room < wanted and self._book.ledger.winding_down):
+            sent += 1
+        return sent
+
+    def _send_fresh(self, now: float, room: int) -> int:
+        allowed = self._book.ledger.room(now, room) if room > 0 else 0
+        if self._supply.exhausted or (allowed < room and self._book.ledger.winding_down):
             self.covered = True
-        while room > 0:
+        if room > 0:
+            self._pace.wants = allowed == room and not self._supply.exhausted
+        for sent in range(allowed):
             fresh = self._supply.take(self._limits)
             if fresh is None:
                 if not self._supply.exhausted:
                     self._wake.set()
-                return
+                return sent
             self._send(fresh, now)
-            room -= 1
+        return allowed
 
     def _send(self, work: Work, now: float) -> None:
         work.attempts += 1

@@ -6,8 +6,8 @@ requests hold now but what they will hold at the worst moment to come. That is p
 the law of answer lengths as learned so far, and from what the server says is in use. Admission keeps the predicted peak, with a margin
 for chance, below the capacity.
 
-Several jobs may share a server and do not talk to each other. Each sees the others only in the server's numbers: what they hold is
-taken off the capacity, and whoever has more than its share leaves a little more room free, which those below theirs then fill.
+Several jobs may share a server. Each publishes its forecast (draftmill.generation.board) and admits what fits beside those of the
+others; who has its part of the cache admits nothing while somebody below it wants more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from draftmill.generation.board import Board
 from draftmill.generation.flights import Flights
+from draftmill.generation.forecast import HORIZONS, Forecast, fitting, use
 from draftmill.generation.lengths import LengthLaw, LengthModel
 from draftmill.generation.load import ServerLoad
 
@@ -27,47 +29,50 @@ if TYPE_CHECKING:
 
 HARD_CEILING = 4_096
 REFRESH_S = 0.05
-HORIZONS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2)
-"""When the peak is looked for: in mean answer lengths from now."""
 
 FIRST_CAUTION = 1.0
 CAUTION_RANGE = (0.0, 4.0)
 """Standard deviations of the predicted use that must fit below the capacity: a little room where the server never retracts, more where
-it does. Each retraction adds CAUTION_STEP, each answer takes RETRACTIONS_PER_ANSWER steps off."""
+it does. Each retraction adds CAUTION_STEP, each answer takes some off again, so that retractions settle at TOLERATED / sqrt(n) an answer
+with n requests on the server: a retraction costs the same on every host, and a standard deviation is a smaller part of the room the
+more requests there are."""
 
 CAUTION_STEP = 0.01
-RETRACTIONS_PER_ANSWER = 1.0
+TOLERATED = 4.0
 PRESSURE_STEP = 0.5
 
-DROOP = 0.06
-GUARANTEED = 0.8
+PART = 0.9
+"""Of an equal share of the cache: below it, a job goes before those above it."""
+
 HOLD_S = 5.0
 FIRST_WINDOW = 8
 
 
 class Pace:
-    """The number of requests in flight that is right at present. Times are seconds of one clock.
+    """The number of requests in flight that is right at present. Times are seconds of one clock, which jobs on one board share.
 
-    ceiling: never more than this; None is `auto`. capacity: KV tokens, as far as known. sharers: jobs that may share the server.
+    ceiling: never more than this; None is `auto`. capacity: KV tokens, as far as known. board: where the server's jobs meet; None
+    where there is no other job.
+    wants: whether it is the pace that holds sending back; others leave room only for a job that wants it.
     """
 
-    def __init__(self, flights: Flights, lengths: LengthModel, ceiling: int | None, capacity: float | None, sharers: int = 1) -> None:
+    def __init__(
+        self, flights: Flights, lengths: LengthModel, ceiling: int | None, capacity: float | None, board: Board | None = None
+    ) -> None:
         self._flights = flights
         self._lengths = lengths
         self._ceiling = min(ceiling or HARD_CEILING, HARD_CEILING)
         self._capacity = capacity
-        self.sharers = sharers
+        self._board = board
         self._load = ServerLoad()
-        self._beyond_own = 0.0
-        self._others = 0.0
-        self._others_slow: float | None = None
-        self._looked_at: float | None = None
-        self._own_at_look = 0
+        self._retracted: float | None = None
+        self._unexplained = 0.0
         self._caution = FIRST_CAUTION
         self._hold_until = -math.inf
         self._window = float(FIRST_WINDOW)
         self._cap = 0
         self._cap_until = -math.inf
+        self.wants = True
 
     @property
     def answer_seconds(self) -> float:
@@ -78,8 +83,8 @@ class Pace:
         """Another server process: what was known of the load is void."""
         self._capacity = capacity
         self._load = ServerLoad()
-        self._beyond_own = self._others = 0.0
-        self._others_slow = self._looked_at = None
+        self._retracted = None
+        self._unexplained = 0.0
         self._hold_until = self._cap_until = -math.inf
 
     def cap(self, now: float, outstanding: int) -> int:
@@ -89,23 +94,40 @@ class Pace:
             self._cap_until = now + REFRESH_S
         return self._cap
 
-    def observe(self, now: float, load: ServerLoad, outstanding: int) -> None:
-        """A look at the server, while `outstanding` requests of ours were on their way."""
-        before, self._load = self._load, load
+    def observe(self, now: float, load: ServerLoad) -> None:
+        """A look at the server."""
+        self._load = load
         self._capacity = load.capacity_tokens or self._capacity
-        self._note_others(now, load, outstanding)
+        own = self.publish(now)
         if load.used_tokens is not None:
-            self._beyond_own = load.used_tokens - self._held(now)
-        if load.retracted is not None and before.retracted is not None and load.retracted > before.retracted:
-            self._be_careful(CAUTION_STEP * (load.retracted - before.retracted))
+            self._unexplained = load.used_tokens - own.use[0] - sum(other.held(now) for other in self._others(now))
+        self._note_retracted(load.retracted)
         self._cap_until = -math.inf
+
+    def publish(self, now: float) -> Forecast:
+        """Tell the other jobs what is to be expected of this one, and return it."""
+        ages, prompts = self._flights.ages(now), self._flights.prompt_tokens()
+        law = self._lengths.law(ages)
+        ahead = _horizons(law)
+        mean, variance = use(law, ages, prompts, ahead)
+        wants = self.wants and len(ages) < self._ceiling and now >= self._hold_until
+        forecast = Forecast(now, self._flights.progress.rate, len(ages), wants, ahead.tolist(), mean.tolist(), variance.tolist())
+        if self._board is not None:
+            self._board.publish(forecast)
+        return forecast
+
+    def leave(self) -> None:
+        """Nothing of this job is out any more."""
+        if self._board is not None:
+            self._board.withdraw()
 
     def finished(self) -> None:
         """An answer came back."""
         self._window += 1
-        own = len(self._flights)
-        share = own / (own + self._others) if own else 1.0
-        self._be_careful(-CAUTION_STEP * RETRACTIONS_PER_ANSWER / max(share, 0.1))
+        own = max(1, len(self._flights))
+        everybody = max(own, (self._load.running or 0.0) + (self._load.waiting or 0.0))
+        # Retractions are counted of everybody's requests, answers only of our own.
+        self._be_careful(-CAUTION_STEP * TOLERATED / math.sqrt(everybody) * min(everybody / own, 10.0))
 
     def pressure(self, now: float) -> None:
         """The server refused a request, or aborted it for lack of memory."""
@@ -115,89 +137,61 @@ class Pace:
         self._hold_until = now + HOLD_S
         self._cap_until = -math.inf
 
-    def _note_others(self, now: float, load: ServerLoad, outstanding: int) -> None:
-        if load.running is None:
+    def _note_retracted(self, total: float | None) -> None:
+        """Not every look asks for the server's totals, so the last one that did is what this one is held against."""
+        if total is None:
             return
-        self._others = max(0.0, load.running + (load.waiting or 0.0) - outstanding)
-        if self._others_slow is None or self._looked_at is None:
-            self._others_slow = 0.0
-        else:
-            self._others_slow += (self._others - self._others_slow) * -math.expm1((self._looked_at - now) / self.answer_seconds)
-        self._looked_at = now
+        if self._retracted is not None and total > self._retracted:
+            self._be_careful(CAUTION_STEP * (total - self._retracted))
+        self._retracted = total
 
     def _be_careful(self, more: float) -> None:
         """Leave more room free, or less."""
         low, high = CAUTION_RANGE
         self._caution = min(high, max(low, self._caution + min(more, PRESSURE_STEP)))
 
-    def _held(self, now: float) -> float:
-        """KV tokens that our own requests hold by our own reckoning."""
-        return float((self._flights.ages(now) + self._flights.prompt_tokens()).sum())
+    def _others(self, now: float) -> list[Forecast]:
+        return self._board.others(now) if self._board is not None else []
 
     def _wanted(self, now: float, outstanding: int) -> int:
         if now < self._hold_until:
             return outstanding
         queued = self._load.waiting is not None and self._load.waiting > self._queue_allowed()
+        if queued:
+            return outstanding
         if self._capacity is None or self._load.used_tokens is None:
-            return outstanding if queued else int(self._window)
-        return outstanding + self._fitting(now, self._capacity, queued)
+            return int(self._window)
+        return outstanding + self._fitting(now, self._capacity)
 
     def _queue_allowed(self) -> float:
         return max(1.0, 0.02 * (self._load.running or 0.0))
 
-    def _fitting(self, now: float, capacity: float, queued: bool) -> int:
-        """How many fresh requests fit: the largest k for which the predicted use stays below the capacity at every horizon.
-
-        A job that shares the server may also use its guaranteed part of it, whatever the others hold: what it admits grows slowly,
-        and those who hold more than their part admit nothing until there is room again.
-        """
+    def _fitting(self, now: float, capacity: float) -> int:
+        """How many fresh requests fit beside ours, those of the other jobs, and what of the server's load nobody accounts for."""
         import numpy as np
 
         ages, prompts = self._flights.ages(now), self._flights.prompt_tokens()
         law = self._lengths.law(ages)
-        ahead = np.array(HORIZONS) * law.mean
-        own, variance = _use(law, ages, prompts, ahead)
+        ahead = _horizons(law)
+        taken, variance = use(law, ages, prompts, ahead)
+        others = self._others(now)
+        if self._has_its_part(capacity, float(taken.max()), others):
+            return 0
+        for other in others:
+            theirs, their_variance = other.seen(now, ahead)
+            taken, variance = taken + theirs, variance + their_variance
         prompt = float(prompts.mean()) if len(prompts) else 0.25 * law.mean
-        fresh, spread = _use(law, np.zeros(1), np.array([prompt]), ahead)
-        others = self._beyond_own + self._young_others() * float(fresh.max())
-        rooms = [] if queued else [self._usable(capacity, len(prompts)) - others - own]
-        if self._others >= 1:
-            rooms.append(GUARANTEED * capacity / max(2, self.sharers) - own)
-        fitting = [float(_solve(fresh, spread, variance, room, self._caution).min()) for room in rooms]
-        return int(max([0.0, *fitting]))
+        fresh, spread = use(law, np.zeros(1), np.array([prompt]), ahead)
+        return int(fitting(fresh, spread, variance, capacity - self._unexplained - taken, self._caution))
 
-    def _young_others(self) -> float:
-        return max(0.0, self._others - 2.0 * (self._others_slow or 0.0))
-
-    def _usable(self, capacity: float, own: int) -> float:
-        if self._others < 1 or own == 0:
-            return capacity
-        surplus = own / (own + self._others) - 1.0 / max(2, self.sharers)
-        return capacity * (1.0 - DROOP * max(0.0, surplus))
+    def _has_its_part(self, capacity: float, peak: float, others: list[Forecast]) -> bool:
+        """Whether this job must leave what is free to another one that wants it and has less than its part."""
+        wanting = [other.peak for other in others if other.wants]
+        part = PART * capacity / (len(wanting) + self.wants) if wanting else math.inf
+        return peak >= part and min(wanting) < part
 
 
-def _use(law: LengthLaw, ages: Floats, prompts: Floats, ahead: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of the KV use of these requests, `ahead` tokens from now, if no other is admitted. Shape [len(ahead)].
-
-    A request of age a is still running s tokens later with probability P = S(a + s) / S(a), and holds p + a + s tokens then.
-    """
+def _horizons(law: LengthLaw) -> Floats:
     import numpy as np
 
-    later = ages[None, :] + ahead[:, None]
-    alive = law.alive(later) / np.maximum(law.alive(ages), 1e-9)[None, :]
-    held = later + prompts[None, :]
-    return (alive * held).sum(axis=1), (alive * (1 - alive) * held * held).sum(axis=1)
-
-
-def _solve(fresh: Floats, spread: Floats, variance: Floats, room: Floats, caution: float) -> Floats:
-    """The largest k >= 0 with k fresh + caution sqrt(variance + k spread) <= room, at each horizon; 0 where there is none.
-
-    With u = sqrt(variance + k spread): (fresh / spread) (u^2 - variance) + caution u - room = 0, a quadratic equation in u.
-    """
-    import numpy as np
-
-    spread = np.maximum(spread, 1e-6)
-    slope = np.maximum(fresh, 1e-6) / spread
-    inside = caution * caution + 4 * slope * (room + slope * variance)
-    root = (-caution + np.sqrt(np.maximum(inside, 0.0))) / (2 * slope)
-    return np.where(inside > 0, np.maximum((root * root - variance) / spread, 0.0), 0.0)
+    return np.array(HORIZONS) * law.mean

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from draftmill.files import read_json
+from draftmill.generation.board import Board
 from draftmill.generation.book import Book, failed_file, read_failed
 from draftmill.generation.flights import Flights, Progress
 from draftmill.generation.journal import Journal
@@ -79,7 +80,7 @@ async def generate(
     lengths = LengthModel(dataset.expected_tokens, dataset.max_new_tokens, index.lengths.astype(float))
     ledger = Ledger(dataset.budget_tokens, lengths, flights, index.completion_tokens, index.responses, dataset.max_samples)
     ceiling = None if dataset.in_flight == "auto" else dataset.in_flight
-    pace = Pace(flights, lengths, ceiling, None, ctx.plan.datasets_at_once)
+    pace = Pace(flights, lengths, ceiling, None, Board(ctx.workspace.server / "forecasts", f"{ctx.plan.campaign}.{name}"))
     failed = failed_file(ctx.folder.journal(name))
     book = Book(journal, ledger, failed)
     supply = Supply(ctx.folder.prompts(name), journal, _follow(ctx))
@@ -94,6 +95,7 @@ async def generate(
         outcome = await runner.run()
         settled = True
     finally:
+        pace.leave()
         supply.close()
         journal.sync()
         book.write_failed(settled)

@@ -110,7 +110,7 @@ class Watch:
         rate = self._rate(now, load)
         if rate is not None:
             self._progress.report(now, rate)
-        self._pace.observe(now, load, self._outstanding())
+        self._pace.observe(now, load)
         self._before = load if before is None else load.merged(before)
         self._before_at = now
 

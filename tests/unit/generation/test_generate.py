@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ async def test_a_budget_that_is_met_needs_no_server(tmp_path: Path) -> None:
         first = await rig.generate(server)
     before = rig.journal.read_bytes()
     again = rig.again()
+    shutil.rmtree(again.ctx.workspace.server)
     result = step.run(again.ctx)
     assert (result["outcome"], result["new_responses"]) == ("budget_reached", 0)
     assert (result["responses"], result["completion_tokens"]) == (first.responses, first.completion_tokens)
