@@ -97,5 +97,6 @@ def run() -> dict[str, float]:
                     raise RuntimeError(f"{LEFT} responses were expected: {job}")
                 print(f"{prompts:,} prompts: {job}", flush=True)
             figures[f"generation.peak_rss_mb_{name}_prompts"] = round(job["peak_rss_mb"], 1)
+            figures[f"generation.rss_growth_mb_{name}_prompts"] = round(job["growth_mb"], 1)
             figures["generation.requests_per_s"] = figures.get("generation.requests_per_s", round(LEFT / job["seconds"], 1))
     return figures

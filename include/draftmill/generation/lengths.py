@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+    Ints = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 
 SIGMA = 0.9
 """Of the logarithm of answer lengths, as measured on the first host's data sets."""
@@ -79,7 +80,7 @@ class LengthModel:
     expected: mean length to start from, in tokens. maximum: max_new_tokens, where answers are cut. known: lengths of earlier answers.
     """
 
-    def __init__(self, expected: float, maximum: int, known: Floats | None = None) -> None:
+    def __init__(self, expected: float, maximum: int, known: Ints | Floats | None = None) -> None:
         import numpy as np
 
         self.maximum = maximum
@@ -95,7 +96,7 @@ class LengthModel:
             for start in range(0, len(known), _AT_ONCE):
                 self._take(known[start : start + _AT_ONCE])
 
-    def _take(self, lengths: Floats) -> None:
+    def _take(self, lengths: Ints | Floats) -> None:
         import numpy as np
 
         cut = np.minimum(lengths, self.maximum)

@@ -77,7 +77,7 @@ async def generate(
     dataset, index, name = ctx.dataset, journal.index, ctx.dataset.name
     meta = _prompts_meta(ctx)
     flights = Flights(Progress())
-    lengths = LengthModel(dataset.expected_tokens, dataset.max_new_tokens, index.lengths.astype(float))
+    lengths = LengthModel(dataset.expected_tokens, dataset.max_new_tokens, index.lengths)
     ledger = Ledger(dataset.budget_tokens, lengths, flights, index.completion_tokens, index.responses, dataset.max_samples)
     ceiling = None if dataset.in_flight == "auto" else dataset.in_flight
     pace = Pace(flights, lengths, ceiling, None, Board(ctx.workspace.server / "forecasts", f"{ctx.plan.campaign}.{name}"))
