@@ -250,9 +250,8 @@ def do_lines_slowly(ctx: StepContext, count: int, seconds: float) -> dict[str, A
     return {"dataset": ctx.dataset_name}
 
 
-def do_stall(ctx: StepContext, seconds: float) -> dict[str, Any]:
-    """Have requests in flight and no new token, for a while."""
+def do_stall(ctx: StepContext, seconds: float) -> None:
+    """Have requests in flight and no new token, for a while; then do the step."""
     ctx.progress("waiting for the server", tokens=1000, in_flight=3)
     if ctx.stop.wait(seconds):
         raise StoppedError("stopped in order")
-    return {"dataset": ctx.dataset_name}
