@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 
 import pytest
 
@@ -55,3 +56,29 @@ def test_every_task_has_its_docs_on_its_page(live: Live) -> None:
     tasks = live.airflow.api("GET", f"/api/v2/dags/{DAG_ID}/tasks")["tasks"]
     assert len(tasks) == 12
     assert [task["task_id"] for task in tasks if not task["doc_md"]] == []
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"tokens_per_dataset": [10]}, "parameter tokens_per_dataset: Input should be a valid integer"),
+        ({"datasets": ["alpha", 5]}, "parameter datasets.1: Input should be a valid string (found 5)"),
+        ({"dry_run": {"yes": 1}}, "parameter dry_run: Input should be a valid boolean"),
+        ({"max_samples": "1,5k"}, "parameter max_samples: must be a whole number such as 10000000 or 10M (found '1,5k')"),
+    ],
+)
+def test_a_value_of_any_type_comes_through_the_api_and_is_refused_in_a_sentence(
+    live: Live, params: dict[str, object], sentence: str
+) -> None:
+    run = live.campaign("types", "alpha").trigger(**params)
+    assert run.wait(WAIT_S) == "failed"
+    assert sentence in run.log("plan")
+    assert run.tasks()["plan"]["try_number"] == 1
+
+
+def test_a_backfill_is_refused(live: Live) -> None:
+    """Its runs would not be counted by the limit on the runs of a host."""
+    dates = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-02T00:00:00Z"}
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        live.airflow.api("POST", "/api/v2/backfills", {"dag_id": DAG_ID, **dates})
+    assert "does not allow backfill runs" in caught.value.read().decode()
