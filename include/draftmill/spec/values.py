@@ -13,7 +13,8 @@ _COUNT = re.compile(
     r"(?P<whole>[+-]?(?:[0-9]+|[0-9]{1,3}(?:(?P<mark>[_,])[0-9]{3})(?:(?P=mark)[0-9]{3})*))"
     r"(?P<part>\.[0-9]+)?(?:e(?P<power>[0-9]{1,2}))?\s*(?P<suffix>[kmgb]?)"
 )
-_LONGEST = 64
+_LONGEST = 28
+"""Characters; as many digits as decimal arithmetic keeps exactly."""
 
 MOST = 10**12
 """No count is larger: a number beyond it is a slip of the keyboard, and some readers of JSON keep no more than 64 bits."""

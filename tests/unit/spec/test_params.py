@@ -69,6 +69,7 @@ def test_switches_as_they_arrive(given_value: object, meant: bool | None) -> Non
         ({"campaign": "c", "tokens_per_dataset": "-5M"}, ["tokens_per_dataset", "greater than 0"]),
         ({"campaign": "c", "tokens_per_dataset": "1,5M"}, ["tokens_per_dataset", "whole number"]),
         ({"campaign": "c", "tokens_per_dataset": "1.000"}, ["tokens_per_dataset", "whole number"]),
+        ({"campaign": "c", "tokens_per_dataset": "1.0000000000000000000000000000001M"}, ["tokens_per_dataset", "whole number"]),
         ({"campaign": "c", "tokens_per_dataset": "10,00"}, ["tokens_per_dataset", "whole number"]),
         ({"campaign": "c", "tokens_per_dataset": "1,000_000"}, ["tokens_per_dataset", "whole number"]),
         ({"campaign": "c", "tokens_per_dataset": [10]}, ["tokens_per_dataset", "integer"]),
