@@ -68,7 +68,21 @@ def zstd(data: bytes) -> bytes:
     return bytes(sink.getvalue())
 
 
-@pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("zstd", zstd)])
+def parallel_zstd(data: bytes) -> bytes:
+    """As pzstd writes it: frames one after another, each behind a frame to be skipped that holds its size."""
+    frames = [zstd(data[start : start + 10_000]) for start in range(0, len(data), 10_000)]
+    return b"".join(b"\x50\x2a\x4d\x18\x04\x00\x00\x00" + len(frame).to_bytes(4, "little") + frame for frame in frames)
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("gzip", lambda data: gzip.compress(data[:900]) + gzip.compress(data[900:])),
+        ("zstd", zstd),
+        ("zstd", parallel_zstd),
+    ],
+)
 def test_compressed_lines_are_known_by_their_first_bytes(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
     data = b'{"a": 1}\n' * 5000
     path = write(tmp_path / "no-suffix", pack(data))

@@ -36,13 +36,24 @@ def read(path: Path, text: str) -> list[Any]:
 @given(values=st.lists(JSON), indent=st.sampled_from([None, 2]), bom=st.booleans())
 def test_an_array_gives_its_elements(tmp_path_factory: pytest.TempPathFactory, values: list[Any], indent: int | None, bom: bool) -> None:
     path = tmp_path_factory.mktemp("array") / "a.json"
-    values = [value for value in values if not isinstance(value, list)]
     assert read(path, "\ufeff" * bom + json.dumps(values, indent=indent, ensure_ascii=False)) == values
 
 
 def test_values_one_after_another(tmp_path: Path) -> None:
     assert read(tmp_path / "a.json", '{\n "a": 1\n}\n{\n "a": 2\n}') == [{"a": 1}, {"a": 2}]
     assert read(tmp_path / "b.json", "") == []
+
+
+def test_an_empty_array_among_the_elements_ends_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path / "a.json", '[{"a": 1}, [], [{"a": 2}], [[]], {"a": 3}]') == [{"a": 1}, [], [{"a": 2}], [[]], {"a": 3}]
+
+
+def test_arrays_one_after_another_are_all_read(tmp_path: Path) -> None:
+    assert read(tmp_path / "a.json", '[\n{"a": 1},\n{"a": 2}\n]\n[\n{"a": 3}\n] []\n') == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
+def test_what_stands_behind_an_array_is_counted(tmp_path: Path) -> None:
+    assert read(tmp_path / "a.json", '[{"a": 1}] ] noise') == [{"a": 1}, DAMAGED]
 
 
 def test_numbers_are_not_cut(tmp_path: Path) -> None:

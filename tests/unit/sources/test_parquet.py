@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from draftmill.errors import PermanentError
+from draftmill.sources.readers.json_lines import DAMAGED
 from draftmill.sources.readers.parquet import read_parquet, row_groups
 from draftmill.sources.units import units_of_file
 
@@ -46,3 +47,11 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(PermanentError, match=r"a\.parquet: is no whole Parquet file"):
         row_groups(str(path))
+
+
+def test_a_row_that_python_cannot_hold_spoils_no_other(tmp_path: Path) -> None:
+    texts = pa.array([b"one", b"caf\xe9", b"three", b"four"], pa.binary()).view(pa.string())
+    dates = pa.array([0, 0, 0, 10**18], pa.int64()).view(pa.timestamp("us"))
+    pq.write_table(pa.table({"text": texts, "date": dates}), tmp_path / "a.parquet")
+    read = [row if row is DAMAGED else row["text"] for row in read_parquet(str(tmp_path / "a.parquet"), ("text", "date"), 0, 1)]
+    assert read == ["one", DAMAGED, "three", DAMAGED]

@@ -18,6 +18,7 @@ Format = Literal["lines", "values", "parquet"]
 
 BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD, _PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
+_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 _HEAD_BYTES = 1 << 20
 _BUFFER_BYTES = 1 << 20
 
@@ -53,8 +54,9 @@ def open_raw(path: str) -> IO[bytes]:
 
 
 def compression(head: bytes) -> str | None:
-    """`gzip`, `zstd` or None, by the first bytes."""
-    return "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else None
+    """`gzip`, `zstd` or None, by the first four bytes. Parallel compressors begin Zstandard files with a frame to be skipped."""
+    skippable = head[1:] == _ZSTD_SKIPPABLE and head[0] >> 4 == 0x5
+    return "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) or skippable else None
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from draftmill.sources.readers.files import open_text, reading
 from draftmill.sources.readers.json_lines import DAMAGED
 
 _PIECE = 1 << 20
-_SEPARATORS = re.compile(r"[\s,\[]*")
+_SEPARATORS = re.compile(r"[\s,]*")
 _NEAR_END = 16
 """A fault this close to the end of what has been read may be a value cut in two: `tru`, `\\u12`, `1.`."""
 _LARGEST_VALUE = 512 << 20
@@ -22,7 +22,7 @@ _UNFINISHED = object()
 
 
 def read_values(path: str) -> Iterator[Any]:
-    """The elements of a JSON array, or the values that stand one after another.
+    """The elements of a JSON array, or of several, or the values that stand one after another. An element may be an array itself.
 
     What cannot be parsed comes as DAMAGED, once, and reading goes on at the next object that begins like the last good one.
     """
@@ -40,6 +40,7 @@ class _Values:
         self._text = ""
         self._position = 0
         self._ended = False
+        self._inside = False
         self._opening = re.compile(r"\{")
 
     def __iter__(self) -> Iterator[Any]:
@@ -57,14 +58,19 @@ class _Values:
         self._text += self._decode(piece, final=not piece)
 
     def _find_value(self) -> bool:
+        """Go to where the next value begins: behind the bracket that opens an array, unless one is open, or that closes it."""
         while True:
             match = _SEPARATORS.match(self._text, self._position)
             self._position = match.end() if match else self._position
             if self._position < len(self._text):
-                return self._text[self._position] != "]"
-            if self._ended:
+                if self._text[self._position] != ("]" if self._inside else "["):
+                    return True
+                self._inside = not self._inside
+                self._position += 1
+            elif self._ended:
                 return False
-            self._more()
+            else:
+                self._more()
 
     def _read_value(self) -> Any:
         try:
