@@ -9,7 +9,7 @@ from draftmill.corpus.selection import Source
 from draftmill.corpus.statistics import histogram
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from draftmill.corpus.selection import Table
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _COLUMNS = {"completion_tokens": "answer length, tokens", "prompt_tokens": "prompt length, tokens"}
@@ -27,7 +27,7 @@ def sparkline(counts: list[int]) -> str:
     return "".join(_BLOCKS[-(-count * (len(_BLOCKS) - 1) // most)] for count in counts)
 
 
-def draw(folder: Path, rows: pd.DataFrame, sources: list[Source]) -> list[str]:
+def draw(folder: Path, rows: Table, sources: list[Source]) -> list[str]:
     """Write `lengths.png` into `folder`, a row of histograms for each data set; returns its name, or nothing without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -44,7 +44,7 @@ def draw(folder: Path, rows: pd.DataFrame, sources: list[Source]) -> list[str]:
     for axis, (column, label) in zip(figure.subplots(1, len(_COLUMNS), sharey=True), _COLUMNS.items(), strict=True):
         edges = np.linspace(0, max(1, int(rows[column].max())), _BINS + 1)
         for number in range(len(sources)):
-            counts, _ = np.histogram(rows.loc[rows["source"] == number, column], edges)
+            counts, _ = np.histogram(rows[column][rows["source"] == number], edges)
             tops = number + _HEIGHT * (1 - counts / max(1, counts.max()))  # the y axis points down, the first data set is above
             axis.stairs(tops, edges, baseline=number + _HEIGHT, fill=True, color="#3b6ea5")
         axis.set_xlabel(label)
@@ -56,7 +56,7 @@ def draw(folder: Path, rows: pd.DataFrame, sources: list[Source]) -> list[str]:
     return [_FILE]
 
 
-def text_charts(rows: pd.DataFrame, sources: list[Source]) -> list[str]:
+def text_charts(rows: Table, sources: list[Source]) -> list[str]:
     """One line a data set: its name and the histogram of its answer lengths."""
     most = int(rows["completion_tokens"].max())
     width = max(len(source.name) for source in sources)
@@ -64,5 +64,5 @@ def text_charts(rows: pd.DataFrame, sources: list[Source]) -> list[str]:
     return [*lines, f"{'':<{width}}  0{most:>{23},} tokens"]
 
 
-def _answers(rows: pd.DataFrame, number: int, most: int) -> list[int]:
-    return histogram(rows.loc[rows["source"] == number, "completion_tokens"], most)
+def _answers(rows: Table, number: int, most: int) -> list[int]:
+    return histogram(rows["completion_tokens"][rows["source"] == number], most)

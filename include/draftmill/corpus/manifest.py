@@ -23,9 +23,8 @@ from draftmill.jobs.step import StepContext
 from draftmill.spec.plan import Plan
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from draftmill.corpus.exports.plan import Exports
+    from draftmill.corpus.selection import Table
 
 MANIFEST_SCHEMA = 1
 
@@ -44,7 +43,7 @@ def witness(sha256: str) -> bytes:
     return f"{sha256}  manifest.json\n".encode()
 
 
-def build_manifest(ctx: StepContext, request: MergeRequest, table: pd.DataFrame, exports: Exports, parent: str | None) -> dict[str, Any]:
+def build_manifest(ctx: StepContext, request: MergeRequest, table: Table, exports: Exports, parent: str | None) -> dict[str, Any]:
     """Everything but the files, which `write_manifest` adds."""
     plan = ctx.plan
     return {
@@ -102,7 +101,7 @@ def _answered_by(request: MergeRequest) -> dict[str, dict[str, Any]]:
     return answered
 
 
-def _datasets(ctx: StepContext, request: MergeRequest, table: pd.DataFrame) -> dict[str, Any]:
+def _datasets(ctx: StepContext, request: MergeRequest, table: Table) -> dict[str, Any]:
     numbers = statistics.by_dataset(table, request.sources)
     described = {}
     for source in request.sources:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,13 @@ from draftmill.corpus.records_meta import only_one
 from draftmill.corpus.request import MergeRequest, gather
 from draftmill.corpus.selection import FATES, HELD_OUT, TRAIN, Selector
 from draftmill.corpus.statistics import taken
-from draftmill.corpus.versions import Versions
+from draftmill.corpus.versions import Versions, sync_files
 from draftmill.errors import DraftmillError, PermanentError
 from draftmill.jobs.step import StepContext
 from draftmill.spec.results import MergeResult
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from draftmill.corpus.selection import Table
 
 PROGRESS_S = 3.0
 
@@ -80,16 +81,22 @@ class Merge:
         self._write(table, TRAIN)
         if (table["fate"] == HELD_OUT).any():
             self._write(table, HELD_OUT)
-        manifest = build_manifest(self.ctx, self.request, table, self.exports, parent)
-        vocabulary = manifest["exports"]["vocabulary"]
+        with ThreadPoolExecutor(1, thread_name_prefix="sync") as pool:
+            # The disk takes its time for the rows; what they are is written meanwhile.
+            durable = pool.submit(sync_files, list(self.exports.hashes))
+            manifest = build_manifest(self.ctx, self.request, table, self.exports, parent)
+            self._say_coverage(manifest["exports"]["vocabulary"])
+            self._write_card(table, manifest)
+            durable.result()
+        return write_manifest(self.folder, manifest, self.exports.hashes)
+
+    def _say_coverage(self, vocabulary: dict[str, Any]) -> None:
         if vocabulary["draft_size"]:
             self.ctx.progress(
                 f"a draft vocabulary of {vocabulary['draft_size']:,} covers {vocabulary['coverage']:.2%} of the generated tokens"
             )
-        self._write_card(table, manifest)
-        return write_manifest(self.folder, manifest, self.exports.hashes)
 
-    def _select(self) -> pd.DataFrame:
+    def _select(self) -> Table:
         selector = Selector(self.ctx.plan.corpus, self.ctx.plan.seed)
         for number, source in enumerate(self.request.sources):
             self.ctx.check_stop()
@@ -101,7 +108,7 @@ class Merge:
             raise PermanentError(f"merge: no row is left for training ({fates}); see the campaign's corpus policy")
         return table
 
-    def _write(self, table: pd.DataFrame, fate: int) -> None:
+    def _write(self, table: Table, fate: int) -> None:
         chosen = table[table["fate"] == fate]
         total, done, last = len(chosen), 0, time.monotonic()
         with self.exports.open(FATES[fate]) as sinks:
@@ -114,14 +121,14 @@ class Merge:
                     self.ctx.check_stop()
                     self.ctx.progress(f"{FATES[fate]}: {done} of {total} rows written", done=done, total=total)
 
-    def _rows(self, chosen: pd.DataFrame) -> Iterator[Row]:
-        places = zip(*(chosen[name] for name in ("source", "head_offset", "head_size", "first_id")), strict=True)
+    def _rows(self, chosen: Table) -> Iterator[Row]:
+        places = zip(*(map(int, chosen[name]) for name in ("source", "head_offset", "head_size", "first_id")), strict=True)
         with contextlib.ExitStack() as stack:
             readers = [stack.enter_context(RecordsReader(source.path)) for source in self.request.sources]
             for source, head_offset, head_size, first_id in places:
                 yield readers[source].row(head_offset, head_size, first_id)
 
-    def _write_card(self, table: pd.DataFrame, manifest: dict[str, Any]) -> None:
+    def _write_card(self, table: Table, manifest: dict[str, Any]) -> None:
         rows = taken(table)
         charts = draw(self.folder / "charts", rows, self.request.sources)
         samples = [self.exports.reader.read(row) for row in self._rows(self._examples(table))] if self.exports.reader else []
@@ -129,9 +136,14 @@ class Merge:
         (self.folder / "README.md").write_text(text, encoding="utf-8")
 
     @staticmethod
-    def _examples(table: pd.DataFrame) -> pd.DataFrame:
+    def _examples(table: Table) -> Table:
         """The first training row of each data set, in the corpus's own random order."""
-        return table[table["fate"] == TRAIN].groupby("source").head(1)
+        import numpy as np
+
+        training = table[table["fate"] == TRAIN]
+        _, first = np.unique(training["source"], return_index=True)
+        examples: Table = training[np.sort(first)]
+        return examples
 
 
 def _result(ctx: StepContext, manifest: dict[str, Any], reused: bool) -> dict[str, Any]:

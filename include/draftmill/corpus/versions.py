@@ -16,7 +16,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -93,10 +93,15 @@ class Versions:
 def sync_tree(folder: Path) -> None:
     """Make all files below `folder`, and their names, durable."""
     for parent, _, files in os.walk(folder):
-        for name in files:
-            descriptor = os.open(Path(parent) / name, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        sync_files(Path(parent) / name for name in files)
         fsync_directory(Path(parent))
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the contents of files durable."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -12,7 +12,7 @@ from draftmill.corpus import merge, tokenize
 from draftmill.corpus.charts import text_charts
 from draftmill.corpus.records_meta import read_meta
 from draftmill.corpus.selection import Selector, Source
-from draftmill.corpus.statistics import by_dataset, histogram, taken, totals
+from draftmill.corpus.statistics import by_dataset, histogram, taken, tokens, totals
 from tests.unit.corpus.campaign import two_datasets
 
 
@@ -50,22 +50,22 @@ def test_numbers_and_text_charts_are_of_the_rows_taken(tmp_path: Path) -> None:
         selector.read(number, source)
     table = selector.table()
     rows = taken(table)
-    assert rows["tokens"].max() <= 130
+    assert tokens(rows).max() <= 130
     assert totals(table)["rows"] == len(rows) < len(table) == 70
     numbers = by_dataset(table, sources)
     assert sum(entry["train"] for entry in numbers.values()) == len(rows)
-    assert numbers["alpha"]["answer_length"]["max"] == rows.loc[rows["source"] == 0, "completion_tokens"].max()
-    assert sum(histogram(rows["tokens"], 130)) == len(rows)
+    assert numbers["alpha"]["answer_length"]["max"] == rows["completion_tokens"][rows["source"] == 0].max()
+    assert sum(histogram(tokens(rows), 130)) == len(rows)
     lines = text_charts(rows, sources)
     assert [line.split()[0] for line in lines[:2]] == ["alpha", "beta"]
     assert len({line.rindex("|") for line in lines[:2]}) == 1
 
 
 DRAWING = """
-import sys, types, pandas
+import sys, types, numpy
 from pathlib import Path
 from draftmill.corpus.charts import draw
-rows = pandas.DataFrame({"source": [0, 0], "prompt_tokens": [3, 5], "completion_tokens": [8, 9]})
+rows = numpy.array([(0, 3, 8), (0, 5, 9)], [("source", "H"), ("prompt_tokens", "I"), ("completion_tokens", "I")])
 assert draw(Path(sys.argv[1]), rows, [types.SimpleNamespace(name="alpha")]) == ["lengths.png"]
 assert "matplotlib.pyplot" not in sys.modules
 """
