@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from demo.ssh_host import write_private
 
 ROOT = Path(__file__).resolve().parents[2]
 _ASYNCSSH = os.environ.get("DRAFTMILL_TEST_SSH") == "asyncssh"
+PROCESS_NAMES = frozenset({"sshd", "sshd-session", "sshd-auth"})
+"""sshd's own processes; newer releases serve each connection with a program of its own."""
+
 SSHD = None if _ASYNCSSH else shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
@@ -118,8 +122,23 @@ class Sshd:
         # Only sshd's own processes: jobs that were started over a connection live on, as they do on a real host.
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
-                if child.name() == "sshd":
+                if child.name() in PROCESS_NAMES:
                     child.send_signal(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def unreachable(self) -> Iterator[None]:
+        """No byte goes in or out, and no connection is refused or closed: what a network that is down looks like from both ends."""
+        assert self.process is not None
+        daemon = psutil.Process(self.process.pid)
+        members = [daemon, *(child for child in daemon.children(recursive=True) if child.name() in PROCESS_NAMES)]
+        try:
+            for member in members:
+                member.suspend()
+            yield
+        finally:
+            for member in members:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.resume()
 
     def connection(self, workspace: Path, *, python: str = sys.executable, port: int | None = None, **extra: Any) -> dict[str, Any]:
         """The Airflow connection to this server, as its JSON value. `extra` adds to or replaces keys of the extra field; None removes."""

@@ -144,6 +144,15 @@ def test_the_output_shows_the_totals_and_where_to_look(ran: Ran) -> None:
         assert any(entry["name"] in line and f"{entry['completion_tokens']:,}" in line for line in ran.output.splitlines())
 
 
+def test_a_data_set_follows_the_one_before_it_within_seconds(ran: Ran) -> None:
+    """Two generate at once here: the third begins when the first of them ends, if not before, and so on."""
+    times = [[(row["started_at"], row["finished_at"]) for row in ran.journal(name)] for name in DATASETS]
+    starts, ends = sorted(min(rows)[0] for rows in times), sorted(max(end for _, end in rows) for rows in times)
+    gaps = [start - end for start, end in zip(starts[2:], ends, strict=False)]
+    print(f"seconds from the end of a data set to the start of the next: {', '.join(f'{gap:.1f}' for gap in gaps)}")
+    assert max(gaps) < 15
+
+
 def test_nothing_ever_listened_beyond_the_loopback(ran: Ran) -> None:
     assert ran.listened == {"127.0.0.1"}
 

@@ -86,6 +86,12 @@ class Campaign:
     def server_is_up(self) -> bool:
         return (self.folder / "server.up").exists()
 
+    def check_over(self) -> None:
+        """The server is down, no job of this campaign runs, and no data set ever had two writers."""
+        assert not self.server_is_up()
+        assert not [job for job in job_processes(self.live.workspace) if f"campaigns/{self.name}/" in " ".join(job.cmdline())]
+        assert not list(self.folder.glob("*.two-writers"))
+
     def check_rows(self, dataset: str, count: int) -> None:
         """Each row once, in order, by one writer at a time."""
         assert self.rows(dataset) == list(range(count))

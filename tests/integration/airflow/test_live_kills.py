@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import psutil
 import pytest
 
 from draftmill_airflow.order import Order
 from tests.integration.airflow.conftest import order_for, secret_in_files
-from tests.integration.airflow.deployment import Run
+from tests.integration.airflow.deployment import FINISHED, Run
 from tests.integration.airflow.live import SECRET, Campaign, Live, job_processes
 from tests.integration.rehearsal import tell
 
@@ -23,9 +24,9 @@ ROWS = 300
 """Half a minute of rows at 0.1 s each."""
 
 
-def campaign_of(live: Live, name: str) -> tuple[Campaign, Order]:
-    """An order for one data set, in a campaign of its own."""
-    order = order_for("alpha", budget_tokens=ROWS * 10, expected_tokens=100)
+def campaign_of(live: Live, name: str, rows: int = ROWS) -> tuple[Campaign, Order]:
+    """An order for one data set, in a campaign of its own; a row takes 0.1 s."""
+    order = order_for("alpha", budget_tokens=rows * 10, expected_tokens=100)
     return Campaign(live, name), order.model_copy(update={"plan": order.plan.model_copy(update={"campaign": name})})
 
 
@@ -36,12 +37,22 @@ def deferred(live: Live, order: Order) -> Run:
     return run
 
 
-def check(run: Run, campaign: Campaign, processes: int = 1) -> None:
+def check(run: Run, campaign: Campaign, processes: int = 1, rows: int = ROWS) -> None:
     """Green, each row once and in order, no more than so many processes one after the other."""
     assert run.wait(WAIT_S) == "success", run.log("job[alpha]")
-    campaign.check_rows("alpha", ROWS)
+    campaign.check_rows("alpha", rows)
     assert len(campaign.processes("alpha")) <= processes
-    assert run.result("job[alpha]")["completion_tokens"] == ROWS * 10
+    assert run.result("job[alpha]")["completion_tokens"] == rows * 10
+
+
+@contextlib.contextmanager
+def outage(campaign: Campaign, seconds: float, rows: int) -> Iterator[None]:
+    """What is in the block lasts `seconds`. The job goes on all the while, alone, and has work left at the end."""
+    before = len(campaign.rows("alpha"))
+    yield
+    time.sleep(seconds)
+    assert before + 0.5 * seconds / 0.1 < len(campaign.rows("alpha")) < rows
+    assert len(campaign.processes("alpha")) == 1
 
 
 def shown_rows(run: Run) -> list[str]:
@@ -96,40 +107,37 @@ def task_processes(instance_id: str) -> list[psutil.Process]:
 
 
 def test_the_api_server_for_five_minutes(live: Live) -> None:
-    campaign, order = campaign_of(live, "killapi")
+    rows = 4_500
+    campaign, order = campaign_of(live, "killapi", rows)
     run = deferred(live, order)
-    live.airflow.kill("api-server")
-    time.sleep(300)  # the outage itself
+    with outage(campaign, 300, rows):
+        live.airflow.kill("api-server")
     live.airflow.start("api-server")
     live.airflow.wait_until_healthy()
-    check(run, campaign)
+    check(run, campaign, rows=rows)
 
 
 def test_the_ssh_daemon_and_its_connections(live: Live) -> None:
-    campaign, order = campaign_of(live, "killsshd")
+    rows = 600
+    campaign, order = campaign_of(live, "killsshd", rows)
     run = deferred(live, order)
-    live.sshd.stop()
-    time.sleep(15)  # the outage itself
+    with outage(campaign, 15, rows):
+        live.sshd.stop()
     live.sshd.start()
-    check(run, campaign)
+    check(run, campaign, rows=rows)
     assert run.tasks()["job[alpha]"]["try_number"] == 1
 
 
 def test_the_network_for_seven_minutes(live: Live) -> None:
-    campaign, order = campaign_of(live, "killnetwork")
+    rows = 5_500
+    campaign, order = campaign_of(live, "killnetwork", rows)
     run = deferred(live, order)
-    assert live.sshd.process is not None
-    daemon = psutil.Process(live.sshd.process.pid)
-    members = [daemon, *(child for child in daemon.children(recursive=True) if child.name() == "sshd")]
-    try:
-        for member in members:
-            member.suspend()
-        time.sleep(420)  # the outage itself
-    finally:
-        for member in members:
-            member.resume()
-    check(run, campaign)
+    with live.sshd.unreachable(), outage(campaign, 420, rows):
+        pass
+    check(run, campaign, rows=rows)
     assert run.tasks()["job[alpha]"]["try_number"] == 1
+    told = [line for line in run.log("job[alpha]").splitlines() if "still trying" in line]
+    assert 4 <= len(told) <= 8  # once a minute, not once a second
 
 
 def test_all_processes_of_the_host(live: Live) -> None:
@@ -172,42 +180,55 @@ def test_eight_data_sets_through_a_narrow_door(live: Live) -> None:
         Campaign(live, "narrow").check_rows(name, 200)
 
 
+def test_ten_minutes_of_silence(live: Live) -> None:
+    campaign, order = campaign_of(live, "silent")
+    told = tell(live.workspace, "generate", "alpha", do="sleep", seconds=600)
+    run = deferred(live, order)
+    try:
+        assert run.wait(WAIT_S) == "success"
+    finally:
+        told.unlink()
+    assert run.tasks()["job[alpha]"]["try_number"] == 1
+    alive = [line for line in run.log("job[alpha]").splitlines() if "silent/generate/alpha: running" in line]
+    assert 8 <= len(alive) <= 12  # one line a minute says that it lives
+    assert campaign.rows("alpha") == []
+
+
 def test_a_secret_is_seen_nowhere(live: Live) -> None:
     order = order_for("alpha")
     order = order.model_copy(update={"plan": order.plan.model_copy(update={"campaign": "secret"})})
     told = tell(live.workspace, "generate", "alpha", do="environment", name="HF_TOKEN")
     run = live.one_job(order)
+    seen: set[str] = set()
     try:
-        assert run.wait(WAIT_S) == "success"
+        live.airflow.wait_for(lambda: run_is_over(run, seen), "end of the run", WAIT_S)
     finally:
         told.unlink()
     assert run.result("job[alpha]")["length"] == len(SECRET)
     log = run.log("job[alpha]")
     assert "a careless library prints HF_TOKEN=" in log
     assert SECRET not in log
-    logs = live.airflow.home / "logs"
-    assert not [path for path in logs.rglob("*.log") if SECRET.encode() in path.read_bytes()]
-    assert not [name for name in ("scheduler", "triggerer", "dag-processor", "api-server") if SECRET in log_of(live, name)]
+    assert [words for words in seen if "draftmill" in words]
+    assert not [words for words in seen if SECRET in words]
+    # Everything Airflow keeps: logs of tasks and of its own processes, and the database with all XComs and rendered fields.
+    everything = [path for path in live.airflow.home.rglob("*") if path.is_file()]
+    assert {"airflow.db", "scheduler.log", "triggerer.log"} <= {path.name for path in everything}
+    assert not [path for path in everything if SECRET.encode() in path.read_bytes()]
     assert not secret_in_files(live.workspace, SECRET)
 
 
-def log_of(live: Live, name: str) -> str:
-    return Path(live.airflow.home / f"{name}.log").read_text(errors="replace")
+def run_is_over(run: Run, seen: set[str]) -> bool:
+    """Whether the run has ended; adds the command lines of all processes to `seen`."""
+    for process in psutil.process_iter(["cmdline"]):
+        seen.add(" ".join(process.info["cmdline"] or []))
+    return run.get()["state"] in FINISHED
 
 
 def test_command_lines_hold_no_secret_and_no_name(live: Live) -> None:
     campaign, order = campaign_of(live, "commandlines")
     run = live.one_job(order)
-    seen = set()
-
-    def over() -> bool:
-        for process in psutil.process_iter(["cmdline"]):
-            words = " ".join(process.info["cmdline"] or [])
-            if "draftmill" in words:
-                seen.add(words)
-        return run.get()["state"] in {"success", "failed"}
-
-    live.airflow.wait_for(over, "end of the run", WAIT_S)
+    seen: set[str] = set()
+    live.airflow.wait_for(lambda: run_is_over(run, seen), "end of the run", WAIT_S)
     campaign.check_rows("alpha", ROWS)
     assert any("job start" in words or "job status" in words for words in seen)
     assert not [words for words in seen if SECRET in words]
