@@ -1,6 +1,7 @@
 """`python -m benchmarks [MODULE...]`: run every benchmark, or only those named, one after the other, each in a process of its own.
 
-A run of all of them writes benchmarks/results.json and docs/performance.md; a run of some prints their figures and writes nothing.
+A run of all of them writes benchmarks/results.json and docs/performance.md. A run of some prints their figures and, with --keep, puts
+them in the place of older ones.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def measure(module: str) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("module", nargs="*", help=", ".join(modules()))
+    parser.add_argument("--keep", action="store_true", help="write the figures of MODULE into the results, and keep those of the others")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.module) - set(modules()))
@@ -48,15 +50,16 @@ def main() -> int:
         figures = importlib.import_module(f"benchmarks.{arguments.module[0]}").run()
         arguments.into.write_text(json.dumps(figures))
         return 0
-    figures, seconds = {}, {}
+    taken: dict[str, dict[str, float]] = {}
+    seconds: dict[str, float] = {}
     for module in arguments.module or modules():
         print(f"== {module}", flush=True)
         began = time.monotonic()
-        figures |= measure(module)
+        taken[module] = measure(module)
         seconds[module] = time.monotonic() - began
-    print(table(figures))
-    if not arguments.module:
-        write_report(figures, seconds, HERE / "results.json", ROOT / "docs" / "performance.md")
+    print(table({name: value for figures in taken.values() for name, value in figures.items()}))
+    if arguments.keep or not arguments.module:
+        write_report(taken, seconds, HERE / "results.json", ROOT / "docs" / "performance.md", bool(arguments.module))
     return 0
 
 

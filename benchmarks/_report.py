@@ -56,8 +56,8 @@ MEANINGS: list[tuple[str, str, str]] = [
 _INTRODUCTION = """\
 # Performance
 
-Written by `make bench`, all figures in one run; the same in `benchmarks/results.json`. Ratios compare things that were measured side by
-side, so they carry over to other machines; seconds and megabytes are of the machine below.
+Written by `make bench`, or by `python -m benchmarks --keep NAME` for one benchmark; the same in `benchmarks/results.json`. Ratios compare
+things that were measured side by side in one run, so they carry over to other machines; seconds and megabytes are of the machine below.
 
 The `campaign` figures are of a simulated host: the timing model of `draftmill/simulator/profile.py` and the data sets of `synth_100k`,
 ten million completion tokens each, with answers that are log-normal and cut at their class's maximum. What runs against it is the
@@ -112,7 +112,7 @@ def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     cpu = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
-    return {"cpu": cpu, "cores": os.cpu_count(), "memory_gb": round(memory / 1e6, 1), "load_before": round(os.getloadavg()[2], 1)}
+    return {"cpu": cpu, "cores": os.cpu_count(), "memory_gb": round(memory / 1e6, 1)}
 
 
 def _lines(path: str) -> list[str]:
@@ -131,13 +131,26 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write_report(figures: dict[str, float], seconds: dict[str, float], results: Path, page: Path) -> None:
-    """Write results.json and the page. `seconds`: how long each module took."""
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    about = {"machine": machine(), "versions": versions(), "date": date, "took_s": {name: round(took) for name, took in seconds.items()}}
-    results.write_text(json.dumps({"figures": dict(sorted(figures.items())), **about}, indent=2) + "\n")
-    host = about["machine"]
-    of = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    where = f"Measured on {date}: {host['cpu']}, {host['cores']} cores, {host['memory_gb']} GB. {of[0].upper()}{of[1:]}."
+def write_report(taken: dict[str, dict[str, float]], seconds: dict[str, float], results: Path, page: Path, keep: bool) -> None:
+    """Write results.json and the page. taken: figures by module. seconds: how long each took. keep: what earlier runs found of other
+    modules stays; the page says when each was run."""
+    date, load = time.strftime("%Y-%m-%d %H:%M", time.gmtime()), round(os.getloadavg()[2], 1)
+    runs = json.loads(results.read_text())["runs"] if keep and results.exists() else {}
+    runs |= {
+        name: {"date": date, "took_s": round(seconds[name]), "load": load, "versions": versions(), "figures": dict(sorted(figures.items()))}
+        for name, figures in taken.items()
+    }
+    figures = {name: value for run in runs.values() for name, value in run["figures"].items()}
+    value = {"figures": dict(sorted(figures.items())), "machine": machine(), "runs": dict(sorted(runs.items()))}
+    results.write_text(json.dumps(value, indent=2) + "\n")
     page.parent.mkdir(exist_ok=True)
-    page.write_text(f"{_INTRODUCTION}\n{where}\n\n{table(figures)}\n")
+    page.write_text(f"{_INTRODUCTION}\n{_measured(value)}\n\n{table(figures)}\n")
+
+
+def _measured(value: dict[str, Any]) -> str:
+    host = value["machine"]
+    of = ", ".join(f"{name} {version}" for name, version in versions().items())
+    rows = [f"| {name} | {run['date']} | {run['took_s']} | {run['load']} |" for name, run in value["runs"].items()]
+    header = ["| benchmark | at (UTC) | took, s | load average over the 15 minutes before its end |", "|---|---|---:|---:|"]
+    where = f"Measured on {host['cpu']}, {host['cores']} cores, {host['memory_gb']} GB. {of[0].upper()}{of[1:]}."
+    return "\n".join([where, "", *header, *rows])
