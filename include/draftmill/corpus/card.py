@@ -8,6 +8,22 @@ from typing import Any
 
 SAMPLE_CHARACTERS = 600
 
+MEANINGS = {
+    "empty": "no token of the answer says anything",
+    "inconsistent": "the number of tokens or the finish reason contradicts itself",
+    "near_duplicates": "nine of ten phrases are those of an earlier answer of the data set",
+    "no_input_hash": "written by an old version, which did not record what was sent",
+    "no_output_ids": "no token came back",
+    "other_prompt": "the prompt has been rendered differently since it was sent",
+    "outside_vocabulary": "a token id that the model does not have",
+    "prompt_missing": "its prompt is gone",
+    "repetition": "a loop that says the same again and again",
+    "replacement_characters": "text with U+FFFD, which stands for bytes that are no character",
+    "truncated": "cut at the limit on new tokens",
+    "unclosed_reasoning": "ended before its reasoning did, and so has no answer",
+}
+"""What each doubt means, for a stranger."""
+
 
 def table(header: list[str], rows: Iterable[list[Any]]) -> list[str]:
     """A Markdown table. Columns of text stand left, numbers and percentages right."""
@@ -221,7 +237,13 @@ def _quality(manifest: dict[str, Any]) -> list[str]:
             ]
             for doubt in doubts
         ]
-        lines += [*table(["doubt", "policy", *(name for name, _ in entries)], rows), "Responses in doubt; one may be in several lines.", ""]
+        lines += [
+            *table(["doubt", "policy", *(name for name, _ in entries)], rows),
+            "Responses in doubt, kept or dropped as the policy says; one may be in several lines.",
+            "",
+            *(f"- `{doubt}`: {MEANINGS[doubt]}." for doubt in doubts),
+            "",
+        ]
     else:
         lines += ["No response was in doubt.", ""]
     unchecked = {(test, why) for _, entry in entries for test, why in entry["not_checked"].items()}
@@ -240,13 +262,19 @@ def _lengths(manifest: dict[str, Any], charts: list[str], text_charts: list[str]
     return [
         "## Lengths",
         "",
-        *table(["tokens", "prompt mean", "max", "answer mean", "5 %", "median", "95 %", "max"], lengths),
+        *table(["data set", "prompt mean", "longest", "answer mean", "5 %", "median", "95 %", "longest"], lengths),
+        "In tokens: how long prompts are, and how long answers are (5 % of the answers are not longer than the column `5 %` says).",
+        "",
         *(f"![{chart.removesuffix('.png').replace('_', ' ')}](charts/{chart})" for chart in charts),
-        *([] if charts else ["Answer lengths:", "", "```text", *text_charts, "```"]),
+        *(
+            ["", "Each histogram is as high as its own tallest column."]
+            if charts
+            else ["Answer lengths:", "", "```text", *text_charts, "```"]
+        ),
         "",
         "## How answers end",
         "",
-        *table(["finish reason", "stop", "length", "cut"], endings),
+        *table(["data set", "`stop`", "`length`", "cut"], endings),
         "`length`: cut at the limit on new tokens. Such a row ends without an end token; none was invented.",
         "",
     ]
@@ -272,6 +300,8 @@ def _samples(samples: list[dict[str, Any]]) -> list[str]:
         for part in ("prompt", "reasoning", "answer"):
             if sample[part]:
                 lines += [f"{part.capitalize()}:", "", *_quoted(sample[part]), ""]
+        if not sample["answer"]:
+            lines += ["No answer came after the reasoning." if sample["reasoning"] else "The answer is empty.", ""]
     return lines
 
 
@@ -291,7 +321,8 @@ def _use(manifest: dict[str, Any]) -> list[str]:
         "",
         (
             f"`{manifest['train']}` is read as it is by SpecForge and speculators; `python -m draftmill corpus verify DIR` checks "
-            "this folder from its files alone."
+            f"this folder from its files alone. The longest row has {manifest['totals']['longest_row']:,} tokens: with a smaller "
+            "`max_length` a trainer cuts rows."
         ),
         "",
     ]

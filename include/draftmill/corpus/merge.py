@@ -137,12 +137,12 @@ class Merge:
 
     @staticmethod
     def _examples(table: Table) -> Table:
-        """The first training row of each data set, in the corpus's own random order."""
+        """The first training row of each data set in the corpus's own random order; the data sets in the order of the plan."""
         import numpy as np
 
         training = table[table["fate"] == TRAIN]
         _, first = np.unique(training["source"], return_index=True)
-        examples: Table = training[np.sort(first)]
+        examples: Table = training[first]
         return examples
 
 

@@ -7,9 +7,10 @@ import re
 import pytest
 import yaml
 
-from draftmill.corpus import merge, tokenize
-from draftmill.corpus.card import table
+from draftmill.corpus import join, merge, tokenize
+from draftmill.corpus.card import MEANINGS, _samples, table
 from draftmill.corpus.charts import sparkline
+from draftmill.spec.policy import QualityPolicy
 from tests.plans import make_dataset, make_plan
 from tests.unit.corpus.campaign import END, TOKENIZER, Campaign, answer, make_prompts, tokenizer_folder
 
@@ -47,6 +48,9 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> str:
         "| beta | 20 | 1 | 0 |",
         "| empty | drop | 0 | 1 |",
         "| truncated | keep | 0 | 1 |",
+        "- `truncated`: cut at the limit on new tokens.",
+        "The longest row has ",
+        "Each histogram is as high as its own tallest column.",
         "temperature 1.0, top_p 0.95: 49 responses.",
         "`samples/alpha.jsonl` at `main`",
         "The draft vocabulary of 100 tokens covers",
@@ -59,6 +63,23 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> str:
 )
 def test_it_says(card: str, sentence: str) -> None:
     assert sentence in card
+
+
+def test_every_reason_to_doubt_or_drop_a_response_is_explained() -> None:
+    refusals = {getattr(join, name) for name in dir(join) if name.isupper() and isinstance(getattr(join, name), str)}
+    doubts = {name for name in QualityPolicy.model_fields if not name.endswith("_fraction")}
+    assert set(MEANINGS) == refusals | doubts
+
+
+def test_samples_stand_in_the_order_of_the_data_sets(card: str) -> None:
+    samples = card[card.index("## Sample rows") :]
+    assert re.findall(r"^\*\*(\w+)\*\*, `", samples, re.MULTILINE) == ["alpha", "beta"]
+
+
+def test_a_sample_without_an_answer_says_so() -> None:
+    sample = {"dataset": "alpha", "id": "1", "finish_reason": "length", "prompt": "p", "reasoning": "r", "answer": ""}
+    assert "No answer came after the reasoning." in _samples([sample])
+    assert "The answer is empty." in _samples([sample | {"reasoning": None}])
 
 
 def test_samples_cannot_break_out_of_their_block(card: str) -> None:
