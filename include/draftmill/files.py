@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import glob
 import hashlib
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import orjson
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers of a write that found no room: a full disk, a quota, a limit on the size of files."""
 
 
 def fsync_directory(path: Path) -> None:

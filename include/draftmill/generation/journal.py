@@ -7,7 +7,6 @@ see `repair`. A row that cannot be appended, for lack of space or otherwise, lea
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from draftmill.errors import TemporaryError
-from draftmill.files import FileLock, fsync_directory
+from draftmill.files import NO_SPACE, FileLock, fsync_directory
 from draftmill.generation.ids import IdIndex
 from draftmill.generation.repair import Repair, end_last_line, repair
 from draftmill.generation.response import Response
@@ -28,8 +27,6 @@ SYNC_ROWS = 64
 SYNC_SECONDS = 2.0
 _SYNC_EARLY = 0.5
 """Syncing begins at this part of both limits, so that it is over before they are reached."""
-
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class NoSpace(TemporaryError):  # noqa: N818 - says what happened
@@ -103,7 +100,7 @@ class Journal:
             self._write(line)
         except OSError as error:
             self._undo()
-            kind = NoSpace if error.errno in _NO_SPACE else TemporaryError
+            kind = NoSpace if error.errno in NO_SPACE else TemporaryError
             raise kind(f"{self.path}: a response could not be written: {error.strerror}; free space and run again") from error
         self.index.ids.add(response.id, self._size)
         self._size += len(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import traceback
@@ -14,6 +13,7 @@ import orjson
 from pydantic import ValidationError
 
 from draftmill.errors import DraftmillError, ExitCode
+from draftmill.files import NO_SPACE
 
 _LONGEST_SENTENCE = 2000
 
@@ -35,7 +35,7 @@ def sentence(text: str) -> str:
 
 
 def _of_disk(error: OSError) -> Outcome | None:
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno not in NO_SPACE:
         return None
     where = f" at {error.filename}" if error.filename else ""
     return Outcome(ExitCode.TEMPORARY, f"the disk is full{where} ({os.strerror(error.errno)}); free space, then retry: it continues")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import resource
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from draftmill.errors import PermanentError, StoppedError, TemporaryError
+from draftmill.errors import ExitCode, PermanentError, StoppedError, TemporaryError
 from draftmill.files import FileLock, read_json, sha256_file
 from draftmill.generation.response import Response
+from draftmill.jobs.outcome import outcome_of
 from draftmill.jobs.step import StepContext
 from draftmill.prompts.prepare import run
 from draftmill.prompts.prompt import Prompt, input_hash, order_key, read_prompts
@@ -48,6 +50,26 @@ def answer(ctx: StepContext, prompt: Prompt) -> None:
     journal.parent.mkdir(parents=True, exist_ok=True)
     with journal.open("ab") as stream:
         stream.write(response.to_line())
+
+
+def test_a_write_without_room_leaves_what_was_there(tmp_path: Path, make_context: MakeContext) -> None:
+    ctx = make_context("a.jsonl")
+    write(tmp_path / "a.jsonl", ["the first"])
+    before = made(ctx)
+    files = {path.name for path in ctx.folder.root.rglob("*")}
+    write(tmp_path / "a.jsonl", [f"{number} words " * 20 for number in range(200)])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as raised:
+            run(ctx)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert outcome_of(raised.value).exit_code is ExitCode.TEMPORARY
+    assert outcome_of(raised.value).unexpected is None
+    assert list(read_prompts(ctx.folder.prompts("alpha"))) == before
+    assert {path.name for path in ctx.folder.root.rglob("*") if not path.name.endswith(".keys")} <= files
+    assert len(made(ctx)) == 200
 
 
 QUESTIONS = [f"question {number}" for number in range(60)]
