@@ -323,6 +323,14 @@ def _forwarded(argv: list[str]) -> int | None:
     return None
 
 
+def _group(argv: list[str]) -> str | None:
+    """The verbs that begin with the word before `--help`, as of `draftmill corpus --help`; None for any other command line."""
+    if argv[1:] not in (["-h"], ["--help"]):
+        return None
+    verbs = [f"  {' '.join(words):<22} {text}" for words, (_, text) in FORWARDED.items() if words[0] == argv[0]]
+    return "\n".join(verbs) or None
+
+
 def _dispatch(argv: list[str]) -> int:
     if not argv or argv[0] in {"-h", "--help", "help"}:
         print(help_text())
@@ -336,6 +344,9 @@ def _dispatch(argv: list[str]) -> int:
     if verb in _steps():
         return _run_step(verb, rest)
     code = _forwarded(argv)
+    if code is None and (group := _group(argv)):
+        print(group)
+        return ExitCode.DONE
     if code is None:
         raise PermanentError(f"{' '.join(argv[:2])!r} is no verb; `draftmill --help` lists them")
     return code

@@ -78,6 +78,7 @@ def test_plan_is_a_table_and_a_plan(capsys: pytest.CaptureFixture[str], tmp_path
         (["plan", "--plan", "/no/such/plan.json"], "/no/such/plan.json: cannot be read: No such file"),
         (["dance"], "'dance' is no verb"),
         (["prompts"], "'prompts' is no verb"),
+        (["dance", "--help"], "'dance --help' is no verb"),
         (["job", "status", "a/b/c/d"], "'a/b/c/d' is no job"),
         (["job", "start", "nowhere/survey", "--workspace", "/nowhere"], "/nowhere/campaigns/nowhere/plan.json: cannot be read"),
     ],
@@ -89,6 +90,12 @@ def test_a_mistake_is_one_sentence(argv: list[str], words: str, capsys: pytest.C
     assert captured.err.startswith("draftmill: ")
     assert captured.err.count("\n") == 1
     assert words in captured.err
+
+
+@pytest.mark.parametrize(("word", "verbs"), [("corpus", ["verify"]), ("prompts", ["inspect"]), ("server", ["status", "stop", "diagnose"])])
+def test_the_first_word_of_verbs_lists_them(word: str, verbs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word, "--help"]) == 0
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [[word, verb] for verb in verbs]
 
 
 def test_a_plan_cannot_be_changed(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
