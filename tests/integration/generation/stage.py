@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 
 from draftmill.errors import ExitCode
 from draftmill.files import write_json
@@ -154,11 +156,19 @@ class Stage:
         self._client.terminate()
 
     def _rival(self) -> None:
-        done = subprocess.run(self._command(), capture_output=True, cwd=ROOT, env=ENVIRONMENT, check=False)
         assert self._client is not None
+        while self._client.poll() is None and not self._has_the_journal(self._client.pid):  # before that it would be no rival
+            time.sleep(LOOK_S)
+        done = subprocess.run(self._command(), capture_output=True, cwd=ROOT, env=ENVIRONMENT, check=False, timeout=LIMIT_S)
         if self._client.poll() is None:
             assert done.returncode == ExitCode.TEMPORARY, done.stderr
             assert b"being run by" in done.stderr or b"being written by" in done.stderr, done.stderr
+
+    def _has_the_journal(self, pid: int) -> bool:
+        lock = str(self.rig.ctx.folder.journal_lock("alpha"))
+        with contextlib.suppress(psutil.Error):
+            return lock in {item.path for item in psutil.Process(pid).open_files()}
+        return False
 
     def _kill_server(self, down_s: float) -> None:
         self.server.kill(down_s)
