@@ -43,6 +43,8 @@ MEANINGS: list[tuple[str, str, str]] = [
     (r"journal\.resume_peak_rss_mb", "peak memory of a process that opens it, MB", ""),
     (r"journal\.rows_per_s", "rows of 1,500 ids appended a second, made durable", ""),
     (r"prompts\.first_ready_s", "seconds to the first prompt of a source of 5,000,000 rows", "< 20"),
+    (r"prompts\.all_ready_s", "seconds until all prompts that the sample asks for are written", ""),
+    (r"prompts\.cpu_s", "processor seconds of that, all processes", ""),
     (r"prompts\.peak_rss_mb", "peak memory of the preparation, all processes, MB", "< 500"),
     (r"prompts\.per_s_per_core", "prompts rendered a second by one process", ">= 2500"),
     (r"prompts\.tokenizer_ratio", "that rate over the rate of the tokenizer alone on the same texts", ">= 0.8"),

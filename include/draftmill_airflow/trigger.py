@@ -21,7 +21,7 @@ from draftmill_airflow.ssh_async import AsyncHostSession, connect
 from draftmill_airflow.watch import JobWatch
 from draftmill_airflow.wire import delays
 
-WAIT_S = 45.0
+WAIT_S = 30.0
 """The host answers at the latest after this time."""
 
 QUIET_S = 8.0
