@@ -21,7 +21,7 @@ from benchmarks._answers import MODEL, PROMPT_TOKENS, VOCABULARY, answering
 
 ANSWER_TOKENS = 1_500
 ROUNDS = 9
-REQUESTS = {150: 3_000, 2_000: 6_000}
+REQUESTS = {150: 9_000, 2_000: 9_000}
 SAMPLING = {"temperature": 1.0, "top_p": 0.95}
 
 One = Callable[[Any], Awaitable[None]]

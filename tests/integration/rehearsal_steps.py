@@ -233,11 +233,15 @@ def do_stubborn(ctx: StepContext, seconds: float) -> dict[str, Any]:
     return {"dataset": ctx.dataset_name}
 
 
-def do_environment(ctx: StepContext, name: str) -> dict[str, Any]:
-    """Show that a secret has arrived by its length, and be careless with it in the log."""
+def do_environment(ctx: StepContext, name: str, seconds: float = 0) -> dict[str, Any]:
+    """Show that a secret has arrived by its length, and be careless with it in the log: at once, and again after `seconds`."""
     value = os.environ.get(name, "")
-    sys.stdout.write(f"a careless library prints {name}={value}\n")
-    sys.stdout.flush()
+    for _ in range(2 if seconds else 1):
+        sys.stdout.write(f"a careless library prints {name}={value}\n")
+        sys.stdout.flush()
+        ctx.progress(f"{name} is {value}")
+        if ctx.stop.wait(seconds):
+            raise StoppedError("stopped in order")
     return {"dataset": ctx.dataset_name, "length": len(value)}
 
 

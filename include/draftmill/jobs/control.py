@@ -78,9 +78,9 @@ def start(request: StartRequest, program: Sequence[str] | None = None) -> JobSta
         if not attached:
             _end_other(process, key)
             secrets = merge_secrets(workspace, request.secrets)
-            write_json(process.folder / "plan.json", plan.model_dump(mode="json"))
+            write_json(process.folder / "plan.json", plan.model_dump(mode="json"), 0o600)
             if key.dataset is None:
-                write_json(workspace.campaign(key.campaign).plan, plan.model_dump(mode="json"))
+                write_json(workspace.campaign(key.campaign).plan, plan.model_dump(mode="json"), 0o600)
             _start_process(process, {"digest": digest, "workspace": str(workspace.root), **key.model_dump()}, secrets, program)
         process.remember_asker(request.asker)
     status = _describe(process, key, process.read_state(), LogPiece("", 0))
@@ -156,7 +156,7 @@ def stop(request: StopRequest) -> JobStatus:
             error = f"killed: it did not end in order within {request.grace_s:g} s"
             result = {"attempt": identity.attempt, "exit_code": int(ExitCode.STOPPED), "error": error, "result": None}
             with contextlib.suppress(OSError):  # on a full disk the job shows as lost
-                write_json(process.result_path, result | {"finished_at": time.time()})
+                write_json(process.result_path, result | {"finished_at": time.time()}, 0o600)
     answer = _describe(process, request.key, process.read_state(), LogPiece("", 0))
     if survivors:
         return answer.model_copy(update={"error": f"still alive after SIGKILL: {_named(survivors)}"})

@@ -77,5 +77,6 @@ class Heartbeat:
             self._stop.set()
             return
         value = {"at": time.time(), "pid": self._identity.pid, "attempt": self._identity.attempt, "progress": self._last.value}
-        write_json(self._process.heartbeat_path, value)
+        # For its owner's eyes, like the result and the log: a message may repeat what a library said, and that may be a secret.
+        write_json(self._process.heartbeat_path, value, 0o600)
         trim_log(self._process.log_of(self._identity.attempt))

@@ -76,7 +76,7 @@ def _write_result(process: DetachedProcess, identity: Identity, outcome: Outcome
     result = {"attempt": identity.attempt, "exit_code": int(outcome.exit_code), "error": outcome.error, "result": outcome.result}
     for attempt in range(_RESULT_TRIES):
         with contextlib.suppress(OSError):
-            write_json(process.result_path, result | {"finished_at": time.time()})
+            write_json(process.result_path, result | {"finished_at": time.time()}, 0o600)
             return
         time.sleep(0.1 * attempt)
 

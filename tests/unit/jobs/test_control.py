@@ -50,6 +50,18 @@ def test_a_secret_is_in_its_one_file_alone(host: Host) -> None:
     assert again.attached, "a secret is no part of what makes a job the same"
 
 
+def test_what_a_careless_step_says_can_be_read_by_its_owner_alone(host: Host) -> None:
+    """A message, a result or an error may repeat what a library said, and that may be a secret."""
+    host.start("quick", "hello", secrets={"TEST_TOKEN": "s3cret-value"})
+    host.finish("quick")
+    files = [path for path in host.workspace.root.rglob("*") if path.is_file()]
+    told = [path for path in files if b"s3cret-value" in path.read_bytes()]
+    assert {"secrets.json", "result.json"} <= {path.name for path in told}
+    assert {path.stat().st_mode & 0o077 for path in told} == {0}
+    modes = {path.name: path.stat().st_mode & 0o077 for path in files}
+    assert modes["heartbeat.json"] == modes["plan.json"] == 0
+
+
 def test_a_second_start_attaches(host: Host) -> None:
     first = host.start("nap")
     second = host.start("nap")
