@@ -12,11 +12,14 @@ import dataclasses
 from pathlib import Path
 
 import orjson
+from pydantic import TypeAdapter
 
 from draftmill.generation.forecast import Forecast
 
 STALE_S = 10.0
 """Jobs publish at every look at the server, so several times in this."""
+
+_FORM = TypeAdapter(Forecast)
 
 
 class Board:
@@ -26,7 +29,6 @@ class Board:
         self._folder = folder
         self._path = folder / f"{name}.json"
         self._partial = folder / f".{name}.tmp"
-        self._read: dict[str, tuple[tuple[int, int], Forecast | None]] = {}
 
     def publish(self, forecast: Forecast) -> None:
         """Say what this job expects. A full disk is no reason to stop: the others then see an old forecast, and soon none."""
@@ -43,25 +45,14 @@ class Board:
 
     def others(self, now: float) -> list[Forecast]:
         """What the other jobs said in the last STALE_S seconds. A time in the future is of before the machine was started."""
-        known = [self._look(path) for path in sorted(self._folder.glob("*.json")) if path.name != self._path.name]
+        known = [_read(path) for path in sorted(self._folder.glob("*.json")) if path.name != self._path.name]
         return [forecast for forecast in known if forecast is not None and -1.0 <= now - forecast.at <= STALE_S]
 
-    def _look(self, path: Path) -> Forecast | None:
-        name = path.name
-        try:
-            state = path.stat()
-            mark = (state.st_ino, state.st_mtime_ns)
-            if name not in self._read or self._read[name][0] != mark:
-                self._read[name] = (mark, _parse(path.read_bytes()))
-        except OSError:
-            return None
-        return self._read[name][1]
 
-
-def _parse(text: bytes) -> Forecast | None:
-    """None where it was not written by this version of the code."""
+def _read(path: Path) -> Forecast | None:
+    """None where it is gone, or was not written by this version of the code."""
     try:
-        forecast = Forecast(**orjson.loads(text))
-    except (orjson.JSONDecodeError, TypeError):
+        forecast = _FORM.validate_json(path.read_bytes())
+    except (OSError, ValueError):
         return None
     return forecast if forecast.ahead and len(forecast.ahead) == len(forecast.use) == len(forecast.variance) else None
