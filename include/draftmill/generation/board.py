@@ -8,10 +8,8 @@ for anybody: a job that says nothing for STALE_S seconds is taken to be gone.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 
-import orjson
 from pydantic import TypeAdapter
 
 from draftmill.generation.forecast import Forecast
@@ -34,7 +32,7 @@ class Board:
         """Say what this job expects. A full disk is no reason to stop: the others then see an old forecast, and soon none."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._partial.write_bytes(orjson.dumps(dataclasses.asdict(forecast), option=orjson.OPT_SERIALIZE_NUMPY))
+            self._partial.write_bytes(_FORM.dump_json(forecast))
             self._partial.replace(self._path)
 
     def withdraw(self) -> None:

@@ -25,13 +25,12 @@ HORIZONS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4
 class Forecast:
     """The predicted KV use of one job if it admits nothing more.
 
-    at: seconds of the machine's monotonic clock. rate: tokens a second of one request. outstanding: requests. wants: whether the job
-    would send more if there were room. ahead: tokens from `at` on, ascending from 0; use, variance: KV tokens then; all of one length.
+    at: seconds of the machine's monotonic clock. rate: tokens a second of one request. wants: whether the job would send more if there
+    were room. ahead: tokens from `at` on, ascending from 0; use, variance: KV tokens then; all of one length.
     """
 
     at: float
     rate: float
-    outstanding: int
     wants: bool
     ahead: list[float]
     use: list[float]

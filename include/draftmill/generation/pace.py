@@ -106,12 +106,9 @@ class Pace:
 
     def publish(self, now: float) -> Forecast:
         """Tell the other jobs what is to be expected of this one, and return it."""
-        ages, prompts = self._flights.ages(now), self._flights.prompt_tokens()
-        law = self._lengths.law(ages)
-        ahead = _horizons(law)
-        mean, variance = use(law, ages, prompts, ahead)
-        wants = self.wants and len(ages) < self._ceiling and now >= self._hold_until
-        forecast = Forecast(now, self._flights.progress.rate, len(ages), wants, ahead.tolist(), mean.tolist(), variance.tolist())
+        _, ahead, mean, variance = self._predicted(now)
+        wants = self.wants and len(self._flights) < self._ceiling and now >= self._hold_until
+        forecast = Forecast(now, self._flights.progress.rate, wants, ahead.tolist(), mean.tolist(), variance.tolist())
         if self._board is not None:
             self._board.publish(forecast)
         return forecast
@@ -170,28 +167,28 @@ class Pace:
         """How many fresh requests fit beside ours, those of the other jobs, and what of the server's load nobody accounts for."""
         import numpy as np
 
-        ages, prompts = self._flights.ages(now), self._flights.prompt_tokens()
-        law = self._lengths.law(ages)
-        ahead = _horizons(law)
-        taken, variance = use(law, ages, prompts, ahead)
+        law, ahead, taken, variance = self._predicted(now)
         others = self._others(now)
         if self._has_its_part(capacity, float(taken.max()), others):
             return 0
         for other in others:
             theirs, their_variance = other.seen(now, ahead)
             taken, variance = taken + theirs, variance + their_variance
-        prompt = float(prompts.mean()) if len(prompts) else 0.25 * law.mean
+        prompt = float(self._flights.prompt_tokens().mean()) if len(self._flights) else 0.25 * law.mean
         fresh, spread = use(law, np.zeros(1), np.array([prompt]), ahead)
         return int(fitting(fresh, spread, variance, capacity - self._unexplained - taken, self._caution))
+
+    def _predicted(self, now: float) -> tuple[LengthLaw, Floats, Floats, Floats]:
+        """The law of answer lengths as known now, and what our own requests will hold: tokens ahead, KV tokens then, their variance."""
+        import numpy as np
+
+        ages = self._flights.ages(now)
+        law = self._lengths.law(ages)
+        ahead = np.array(HORIZONS) * law.mean
+        return law, ahead, *use(law, ages, self._flights.prompt_tokens(), ahead)
 
     def _has_its_part(self, capacity: float, peak: float, others: list[Forecast]) -> bool:
         """Whether this job must leave what is free to another one that wants it and has less than its part."""
         wanting = [other.peak for other in others if other.wants]
         part = PART * capacity / (len(wanting) + self.wants) if wanting else math.inf
         return peak >= part and min(wanting) < part
-
-
-def _horizons(law: LengthLaw) -> Floats:
-    import numpy as np
-
-    return np.array(HORIZONS) * law.mean

@@ -13,7 +13,7 @@ from draftmill.generation.forecast import Forecast
 
 
 def forecast(at: float = 100.0, peak: float = 500.0) -> Forecast:
-    return Forecast(at, 20.0, 3, True, [0.0, 100.0, 200.0], [100.0, peak, 0.0], [1.0, 2.0, 3.0])
+    return Forecast(at, 20.0, True, [0.0, 100.0, 200.0], [100.0, peak, 0.0], [1.0, 2.0, 3.0])
 
 
 def test_a_job_sees_the_others_and_not_itself(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_who_says_nothing_is_gone_and_so_is_what_was_said_before_the_machine_was
     assert not board.others(5.0)
 
 
-ODD = b'{"at":%s,"rate":1,"outstanding":1,"wants":true,"ahead":[0],"use":%s,"variance":[0]}'
+ODD = b'{"at":%s,"rate":1,"wants":true,"ahead":[0],"use":%s,"variance":[0]}'
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"at": 1}', ODD % (b"1", b"[]"), ODD % (b'"x"', b"[0]"), b"\xff"])
